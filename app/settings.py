@@ -1,0 +1,46 @@
+"""Every setting, typed and in one place. Each is read from the environment with the prefix `TARKO_`."""
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """What an operator may choose. Sizes are bytes, times are seconds."""
+
+    model_config = SettingsConfigDict(env_prefix="TARKO_", extra="ignore")
+
+    host: str = Field("127.0.0.1", description="Address to listen on. Any but a loopback one needs tokens.")
+    port: int = Field(8888, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    insecure: bool = Field(default=False, description="Listen on a foreign address without tokens.")
+    agent: str = Field("demo", description="`demo`, `openai`, or `package.module:name`.")
+    data_dir: Path = Field(Path(".tarko"), description="Where the embedded database lives.")
+    database_url: str | None = Field(None, description="A PostgreSQL 15+ server; unset: the embedded one.")
+    pool_size: int = Field(8, ge=2, le=100, description="Database connections.")
+    tokens: str = Field(
+        "", description="Who may come in: `alice=token1,bob=token2`. Empty: no token is asked."
+    )
+    allowed_hosts: str = Field(
+        "", description="Names in the Host header besides the loopback ones, by comma; `*`: any."
+    )
+    allowed_origins: str = Field(
+        "", description="Foreign web origins that may call, by comma, such as `https://chat.example`."
+    )
+    cookie_lifetime: int = Field(7 * 24 * 3600, gt=0, description="How long a browser stays logged in.")
+    delta_retention: float = Field(
+        3600, ge=0, description="How long deltas are kept after their turn has ended."
+    )
+    drain_grace: float = Field(10, gt=0, description="How long a stopping server takes at most.")
+    ping_interval: float = Field(15, gt=0, description="Silence on a stream after which a comment is sent.")
+    send_timeout: float = Field(
+        60, gt=0, description="How long a reader may refuse bytes before it is let go."
+    )
+    max_body: int = Field(20 * 2**20, gt=0, description="Largest request body and socket message.")
+    max_event: int = Field(16 * 2**20, gt=0, description="Largest event of an agent, encoded.")
+    max_turn: int = Field(64 * 2**20, gt=0, description="Largest sum of a turn's closing messages, encoded.")
+    log_level: str = Field("info", description="`debug`, `info`, `warning` or `error`.")
+    openai_base_url: str | None = Field(None, description="Where the `openai` agent finds its model.")
+    openai_api_key: str | None = Field(None, repr=False, description="Its key; local servers take any.")
+    openai_model: str = Field("gpt-4o-mini", description="Its model.")
+    openai_system_prompt: str | None = Field(None, description="What the model is told first.")
