@@ -1,0 +1,1 @@
+"""The durable log of a session: written by group commit, read by cursors."""

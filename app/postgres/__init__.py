@@ -1,0 +1,1 @@
+"""PostgreSQL: the tables, the statements, the embedded server. Only the wiring builds what lies here."""

@@ -1,0 +1,1 @@
+"""Turns: one a session at a time, each with exactly one ending."""

@@ -1,0 +1,281 @@
+"""An agent over any server that speaks OpenAI's chat completions: OpenAI itself, a local model, a gateway.
+
+It keeps no conversation: earlier messages come from the scope's transcript, so any replica can run the next turn.
+Functions registered with it are the model's tools; the calls of one step run at the same time. The HTTP stream is
+closed, and closing awaited, on every way out, so that a cancelled turn stops the model too.
+
+Nothing is retried here (`max_retries=0`): `failed` says whether asking again makes sense, and the caller decides.
+An answer that ends because it is too long (`finish_reason: length`) counts as completed.
+"""
+
+import asyncio
+import logging
+import os
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import openai
+from openai.types.chat import ChatCompletionChunk
+from openai.types.chat.chat_completion_chunk import ChoiceDelta, ChoiceDeltaToolCall
+from pydantic_core import from_json, to_json
+
+from app.agents.adapters.openai_failures import StreamCut, failure
+from app.agents.adapters.python_tools import PythonTools, ToolResult
+from app.agents.contract import AgentEvent, ImageRef, Json, Message, Prompt, Scope
+
+log = logging.getLogger(__name__)
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+ProviderMessage = dict[str, Any]
+
+_NO_RESULT = "The turn was stopped before this tool had a result."
+
+
+class OpenAIChatAgent:
+    """`tools` are Python functions; more can be added with the decorator `tool`.
+
+    `max_rounds` bounds how often the model may be asked in one turn, `timeout` (seconds) each wait for the provider.
+    """
+
+    name = "openai"
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        system_prompt: str | None = None,
+        tools: Iterable[Callable[..., Any]] = (),
+        max_rounds: int = 16,
+        timeout: float = 300.0,
+    ) -> None:
+        # Local servers take any key, but the SDK wants one. The environment's key is not for foreign addresses.
+        self._key = api_key or ("" if base_url else os.environ.get("OPENAI_API_KEY", ""))
+        self._client = openai.AsyncOpenAI(
+            api_key=self._key or "unset", base_url=base_url, timeout=timeout, max_retries=0
+        )
+        self._model = model
+        self._system_prompt = system_prompt
+        self._tools = PythonTools(tools)
+        self._max_rounds = max_rounds
+
+    def tool(self, function: Function) -> Function:
+        """Let the model call this function. A decorator."""
+        self._tools.add(function)
+        return function
+
+    async def aclose(self) -> None:
+        """Close the connections to the provider."""
+        await self._client.close()
+
+    async def invoke(self, scope: Scope, prompt: Prompt, /) -> AsyncIterator[AgentEvent]:
+        had_text = False
+        try:
+            messages = await self._conversation(scope, prompt)
+            async with aclosing(self._rounds(messages)) as events:
+                async for event in events:
+                    had_text = had_text or event["type"] == "text"
+                    yield event
+        except Exception as error:  # noqa: BLE001 - the agent's edge: a failure is an event
+            log.warning("the provider's answer failed: %s", type(error).__name__)
+            yield failure(error, had_text=had_text, secret=self._key)
+
+    async def _rounds(self, messages: list[ProviderMessage]) -> AsyncGenerator[AgentEvent, None]:
+        """Ask, run the tools that the model calls, ask again, until it calls none."""
+        for _ in range(self._max_rounds):
+            answer = _Answer()
+            async with aclosing(self._ask(messages, answer)) as events:
+                async for event in events:
+                    yield event
+            if answer.finish_reason == "content_filter":
+                yield _failed("the provider's content filter stopped the answer", "content_filtered")
+                return
+            if not answer.calls:
+                yield {"type": "completed"}
+                return
+            messages.append(answer.message())
+            async with aclosing(self._run(answer.calls, messages)) as events:
+                async for event in events:
+                    yield event
+        yield _failed(f"the model still calls tools after {self._max_rounds} rounds", "too_many_rounds")
+
+    async def _ask(
+        self, messages: list[ProviderMessage], answer: "_Answer"
+    ) -> AsyncGenerator[AgentEvent, None]:
+        stream = await self._client.chat.completions.create(**self._request(messages))
+        try:
+            async for chunk in stream:
+                for event in answer.take(chunk):
+                    yield event
+        except openai.APITimeoutError:
+            raise
+        except openai.APIConnectionError as error:
+            raise StreamCut from error
+        finally:
+            # Not the generator that `async for` made, the stream: only that hangs up.
+            await stream.close()
+        if answer.finish_reason is None:
+            raise StreamCut
+
+    def _request(self, messages: list[ProviderMessage]) -> dict[str, Any]:
+        request: dict[str, Any] = {"model": self._model, "messages": messages, "stream": True}
+        if len(self._tools):
+            request["tools"] = [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": tool.name,
+                        "description": tool.description,
+                        "parameters": tool.schema,
+                    },
+                }
+                for tool in self._tools
+            ]
+        return request
+
+    async def _run(
+        self, calls: list["_Call"], messages: list[ProviderMessage]
+    ) -> AsyncGenerator[AgentEvent, None]:
+        """Run the calls of one step at the same time. No task outlives this generator."""
+        for call in calls:
+            yield {"type": "tool_started", "id": call.id, "name": call.name, "args": call.parsed()}
+        tasks = {
+            asyncio.create_task(self._tools.call(call.name, call.arguments), name=f"tool {call.name}"): call
+            for call in calls
+        }
+        pending = set(tasks)
+        try:
+            while pending:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    yield _ended(tasks[task], task.result())
+        finally:
+            for task in pending:
+                task.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
+        messages.extend(_tool_message(call.id, task.result().text) for task, call in tasks.items())
+
+    async def _conversation(self, scope: Scope, prompt: Prompt) -> list[ProviderMessage]:
+        transcript = scope.get("transcript")
+        earlier = await transcript.messages() if transcript is not None else []
+        system = [{"role": "system", "content": self._system_prompt}] if self._system_prompt else []
+        return [*system, *_provider_messages(earlier), _user_message(prompt["text"], prompt.get("images"))]
+
+
+@dataclass(slots=True)
+class _Call:
+    """A tool call, put together from fragments."""
+
+    id: str
+    name: str = ""
+    arguments: str = ""
+
+    def parsed(self) -> Json:
+        """The arguments as JSON; as the model wrote them, if they are none."""
+        try:
+            return from_json(self.arguments or "{}", allow_inf_nan=False)
+        except ValueError:
+            return self.arguments
+
+
+@dataclass(slots=True)
+class _Answer:
+    """One answer of the model while it comes in."""
+
+    text: list[str] = field(default_factory=list)
+    finish_reason: str | None = None
+    _calls: dict[int, list[_Call]] = field(default_factory=dict)
+
+    @property
+    def calls(self) -> list[_Call]:
+        return [call for _, calls in sorted(self._calls.items()) for call in calls]
+
+    def take(self, chunk: ChatCompletionChunk) -> Iterator[AgentEvent]:
+        """The events of a chunk. A chunk without choices only tells usage."""
+        for choice in chunk.choices or []:
+            self.finish_reason = choice.finish_reason or self.finish_reason
+            if choice.delta is not None:
+                yield from self._take_delta(choice.delta)
+
+    def _take_delta(self, delta: ChoiceDelta) -> Iterator[AgentEvent]:
+        # Both names are vendors' own and lie beside the SDK's fields.
+        reasoning = getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None)
+        if reasoning and isinstance(reasoning, str):
+            yield {"type": "thinking", "delta": reasoning}
+        for text in (delta.content, delta.refusal):
+            if text:
+                self.text.append(text)
+                yield {"type": "text", "delta": text}
+        for fragment in delta.tool_calls or []:
+            self._take_fragment(fragment)
+
+    def _take_fragment(self, fragment: ChoiceDeltaToolCall) -> None:
+        """Fragments belong together by index. Some servers give every call the index 0 but an id of its own."""
+        calls = self._calls.setdefault(fragment.index or 0, [])
+        if not calls or (fragment.id and fragment.id != calls[-1].id):
+            calls.append(_Call(fragment.id or f"call_{uuid.uuid4().hex}"))
+        if fragment.function is not None:
+            calls[-1].name += fragment.function.name or ""
+            calls[-1].arguments += fragment.function.arguments or ""
+
+    def message(self) -> ProviderMessage:
+        calls = [_provider_call(call.id, call.name, call.arguments) for call in self.calls]
+        return {"role": "assistant", "content": "".join(self.text) or None, "tool_calls": calls}
+
+
+def _provider_messages(earlier: list[Message]) -> Iterator[ProviderMessage]:
+    """Providers refuse a call without a result, and an answer with neither text nor calls.
+
+    The first gets a result, the second is left out.
+    """
+    answered = {message.get("toolCallId") for message in earlier if message["role"] == "tool"}
+    for message in earlier:
+        if message["role"] == "user":
+            yield _user_message(message["content"], message.get("images"))
+        elif message["role"] == "tool":
+            yield _tool_message(message.get("toolCallId", ""), message["content"])
+        else:
+            calls = message.get("toolCalls") or []
+            if message["content"] or calls:
+                yield _assistant_message(message["content"], calls)
+            yield from (_tool_message(call["id"], _NO_RESULT) for call in calls if call["id"] not in answered)
+
+
+def _assistant_message(content: str, calls: list[dict[str, Any]]) -> ProviderMessage:
+    message: ProviderMessage = {"role": "assistant", "content": content or None}
+    if calls:
+        message["tool_calls"] = [
+            _provider_call(call["id"], call["name"], call.get("arguments", {})) for call in calls
+        ]
+    return message
+
+
+def _user_message(text: str, images: list[ImageRef] | None) -> ProviderMessage:
+    if not images:
+        return {"role": "user", "content": text}
+    parts: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
+    for image in images:
+        url = f"data:{image['mimeType']};base64,{image['data']}"
+        parts.append({"type": "image_url", "image_url": {"url": url}})
+    return {"role": "user", "content": parts}
+
+
+def _tool_message(call_id: str, text: str) -> ProviderMessage:
+    return {"role": "tool", "tool_call_id": call_id, "content": text}
+
+
+def _provider_call(call_id: str, name: str, arguments: Json) -> ProviderMessage:
+    written = arguments if isinstance(arguments, str) else to_json(arguments).decode()
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": written or "{}"}}
+
+
+def _ended(call: _Call, result: ToolResult) -> AgentEvent:
+    return {"type": "tool_ended", "id": call.id, "isError": result.is_error, "content": result.content}
+
+
+def _failed(details: str, code: str) -> AgentEvent:
+    return {"type": "failed", "details": details, "retryable": False, "code": code}

@@ -1,0 +1,383 @@
+"""From agent events to log events: the one place where a turn's stream is remembered.
+
+A *segment* is a stretch of thinking and text between tool calls; it owns one `messageId`. The translation knows which
+segment is open, what it has said and which tools run, and writes all of that into each event, so everything after it
+— storage, every dialect, every reader — can take events one at a time. It does no I/O and reads no clock but the one
+it is given. `recall` rebuilds it from a turn's stored events, for a turn whose process is gone.
+
+Promises: whatever the agent does, `end` closes what is open (message, thinking, tools) before `agent_run_end`; every
+turn has a closing `assistant_message`, be it empty; text that was streamed is in it.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from app.agents.contract import AgentEvent
+from app.agents.outcome import BadEvent
+from app.events.canonical import NotJson, decode, encode, encode_text
+from app.events.ending import ABSENT, Ending
+from app.events.envelope import Draft, Envelope, now_ms
+from app.events.metadata import metadata
+from app.events.vocabulary import RESERVED, FinishReason, is_event_type
+
+MAX_EVENT = 16 * 2**20
+MAX_TURN = 64 * 2**20
+
+_FINISH: dict[str, FinishReason] = {
+    "completed": "stop",
+    "failed": "error",
+    "aborted": "abort",
+    "interrupted": "error",
+}
+_UNFINISHED_TOOL = {
+    "completed": "no_result",
+    "failed": "turn_failed",
+    "aborted": "aborted",
+    "interrupted": "interrupted",
+}
+
+
+class _Tool:
+    """A tool that runs: its id in the log, the agent's own id, its name, and when it began (epoch ms)."""
+
+    __slots__ = ("agent_id", "began", "id", "metadata", "name")
+
+    def __init__(self, wire_id: str, agent_id: str, name: str, began: int, metadata: bytes) -> None:
+        self.id = wire_id
+        self.agent_id = agent_id
+        self.name = name
+        self.began = began
+        self.metadata = metadata
+
+
+class Translation:
+    """One turn's translation. Call `begin` once, `take` for each agent event, `end` once.
+
+    `max_event` and `max_turn` are bytes, encoded: of one event, and of the turn's closing messages together.
+    """
+
+    def __init__(
+        self,
+        turn_id: str,
+        agent_name: str,
+        *,
+        trace_id: str | None = None,
+        clock: Callable[[], int] = now_ms,
+        max_event: int = MAX_EVENT,
+        max_turn: int = MAX_TURN,
+    ) -> None:
+        self.turn_id = turn_id
+        self._agent_name = agent_name
+        self._trace_id = trace_id
+        self._clock = clock
+        self._max_event = max_event
+        self._max_turn = max_turn
+        self._metadata = metadata("agent", trace_id)
+        self._began = clock()
+        self._said = 0
+        self._segments = 0
+        self._message_id = ""
+        self._tools_message_id = ""
+        self._delta_tail = b""
+        self._text: list[str] | None = None
+        self._thinking: list[str] | None = None
+        self._thinking_began = 0
+        self._tools: dict[str, _Tool] = {}
+        self._tool_ids: set[str] | None = None
+        self._handlers: dict[str, Callable[[AgentEvent], list[Draft]]] = {
+            "text": self._take_text,
+            "thinking": self._take_thinking,
+            "tool_started": self._take_tool_started,
+            "tool_ended": self._take_tool_ended,
+        }
+
+    def begin(self, content: str | list[dict[str, Any]]) -> list[Draft]:
+        """The events that open a turn: what the user said, as it came, and the start of the run."""
+        return [
+            self._draft(
+                "user_message", {"content": content, "role": "user"}, metadata("user", self._trace_id)
+            ),
+            self._draft(
+                "agent_run_start",
+                {"turnId": self.turn_id, "agentName": self._agent_name},
+                metadata("server", self._trace_id),
+            ),
+        ]
+
+    def needs_tool_ids(self, event: AgentEvent) -> bool:
+        """Whether `know_tool_ids` must be called before this event is taken."""
+        return self._tool_ids is None and event["type"] in ("tool_started", "tool_ended")
+
+    def know_tool_ids(self, ids: Iterable[str]) -> None:
+        """Tell which tool call ids the session has used, so that this turn's differ from them."""
+        self._tool_ids = set(ids).union(self._tool_ids or ())
+
+    def take(self, event: AgentEvent) -> list[Draft]:
+        """The log events that one non-terminal agent event becomes.
+
+        Raises `BadEvent` when it is not JSON, has the wrong shape or is too large; nothing of it is kept then.
+        """
+        try:
+            handler = self._handlers.get(event["type"])
+            if handler is None:
+                return [self._pass_through(event)]
+            return handler(event)
+        except NotJson as error:
+            raise BadEvent(f"{event['type'][:80]!r} event: {error}") from error
+
+    def check_result(self, data: Any) -> None:
+        """Raise `BadEvent` when a turn's structured result can't be stored."""
+        try:
+            self._check_size(data)
+        except NotJson as error:
+            raise BadEvent(f"'completed' event: {error}") from error
+
+    def end(self, ending: Ending) -> list[Draft]:
+        """The events that close the turn, `agent_run_end` last."""
+        drafts: list[Draft] = self._close_thinking()
+        if self._text is None:
+            drafts += self._open_text()
+        drafts += self._close_text(_FINISH[ending.status])
+        for tool in list(self._tools.values()):
+            reason = _UNFINISHED_TOOL[ending.status]
+            drafts.append(self._tool_result(tool, content=reason, error=reason))
+        server = metadata("server", self._trace_id)
+        if ending.status != "completed":
+            error = {"error": ending.message, "code": ending.code, "recoverable": ending.is_recoverable}
+            drafts.append(self._draft("error", error, server))
+        end: dict[str, Any] = {
+            "turnId": self.turn_id,
+            "status": ending.status,
+            "elapsedMs": max(0, self._clock() - self._began),
+        }
+        if ending.data is not ABSENT:
+            end["data"] = ending.data
+        drafts.append(self._draft("agent_run_end", end, server))
+        return drafts
+
+    def recall(self, events: Iterable[Envelope]) -> None:
+        """Remember what the turn's stored events (all of them, oldest first) say is open."""
+        for event in events:
+            data = decode(event.data)
+            match event.type:
+                case "user_message":
+                    self._began = event.timestamp
+                case "assistant_message_start":
+                    self._enter(data["messageId"])
+                    self._text = []
+                case "assistant_message_delta" if self._text is not None:
+                    self._text.append(data["delta"])
+                case "assistant_message":
+                    self._text = None
+                case "assistant_thinking_delta":
+                    self._recall_thinking(event, data)
+                case "assistant_thinking_message":
+                    self._thinking = None
+                case "tool_call":
+                    self._enter(data["messageId"])
+                    self._leave()
+                    tool = _Tool(data["id"], data["id"], data["name"], event.timestamp, event.metadata)
+                    self._tools[tool.agent_id] = tool
+                case "tool_result":
+                    self._tools.pop(data["toolCallId"], None)
+                case _:
+                    pass
+
+    def _recall_thinking(self, event: Envelope, data: dict[str, Any]) -> None:
+        self._enter(data["messageId"])
+        if self._thinking is None:
+            self._thinking = []
+            self._thinking_began = event.timestamp
+        self._thinking.append(data["delta"])
+
+    # ── text and thinking ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _take_text(self, event: AgentEvent) -> list[Draft]:
+        delta = event.get("delta")
+        if type(delta) is not str:
+            raise _wrong_shape("text", "delta", "a string", delta)
+        if not delta:
+            return []
+        encoded = encode_text(delta)
+        self._grow(len(encoded))
+        if self._text is not None and self._thinking is None:
+            self._text.append(delta)
+            return [self._delta("assistant_message_delta", encoded)]
+        drafts = self._close_thinking()
+        if self._text is None:
+            drafts += self._open_text()
+        assert self._text is not None  # noqa: S101 - opened one line above
+        self._text.append(delta)
+        drafts.append(self._delta("assistant_message_delta", encoded))
+        return drafts
+
+    def _take_thinking(self, event: AgentEvent) -> list[Draft]:
+        delta = event.get("delta")
+        if type(delta) is not str:
+            raise _wrong_shape("thinking", "delta", "a string", delta)
+        if not delta:
+            return []
+        encoded = encode_text(delta)
+        self._grow(len(encoded))
+        if self._thinking is None:
+            self._enter()
+            self._thinking = []
+            self._thinking_began = self._clock()
+        self._thinking.append(delta)
+        return [self._delta("assistant_thinking_delta", encoded)]
+
+    def _delta(self, event_type: str, encoded: bytes) -> Draft:
+        data = b'{"delta":' + encoded + self._delta_tail
+        return Draft(event_type, self._clock(), data, self._metadata, False)  # noqa: FBT003 - a tuple's field
+
+    def _grow(self, size: int) -> None:
+        if size > self._max_event:
+            raise BadEvent(f"an event may have {self._max_event} bytes, not {size}", code="event_too_large")
+        if self._said + size > self._max_turn:
+            raise BadEvent(f"a turn may say {self._max_turn} bytes", code="turn_too_large")
+        self._said += size
+
+    def _enter(self, message_id: str = "") -> None:
+        """Open a segment, unless one is open; a given id is that of a stored one."""
+        if not self._message_id or message_id not in ("", self._message_id):
+            self._segments += 1
+            self._message_id = message_id or f"msg_{self.turn_id.removeprefix('turn_')}_{self._segments}"
+            self._tools_message_id = ""
+            self._delta_tail = b',"messageId":"' + self._message_id.encode() + b'"}'
+
+    def _leave(self) -> None:
+        """Close the segment to text; tools that start before it ends still belong to it."""
+        self._tools_message_id = self._message_id or self._tools_message_id
+        self._message_id = ""
+
+    def _open_text(self) -> list[Draft]:
+        self._enter()
+        self._text = []
+        return [
+            self._draft("assistant_message_start", {"role": "assistant", "messageId": self._message_id}),
+        ]
+
+    def _close_text(self, finish: FinishReason) -> list[Draft]:
+        if self._text is None:
+            return []
+        content = "".join(self._text)
+        self._text = None
+        message = {
+            "content": content,
+            "role": "assistant",
+            "finishReason": finish,
+            "messageId": self._message_id,
+        }
+        return [self._draft("assistant_message", message)]
+
+    def _close_thinking(self) -> list[Draft]:
+        if self._thinking is None:
+            return []
+        content = "".join(self._thinking)
+        self._thinking = None
+        duration = max(0, self._clock() - self._thinking_began)
+        message = {"content": content, "durationMs": duration, "messageId": self._message_id}
+        return [self._draft("assistant_thinking_message", message)]
+
+    # ── tools ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _take_tool_started(self, event: AgentEvent) -> list[Draft]:
+        agent_id, name = event.get("id"), event.get("name")
+        if not isinstance(agent_id, str):
+            raise _wrong_shape("tool_started", "id", "a string", agent_id)
+        if not isinstance(name, str):
+            raise _wrong_shape("tool_started", "name", "a string", name)
+        return self._start_tool(agent_id, name, event.get("args"))
+
+    def _start_tool(self, agent_id: str, name: str, args: Any) -> list[Draft]:
+        arguments = args if isinstance(args, dict) else {} if args is None else {"value": args}
+        self._check_size({"id": agent_id, "name": name, "arguments": arguments})
+        drafts = self._close_thinking()
+        drafts += self._close_text("tool_calls")
+        if self._message_id:
+            self._leave()
+        if not self._tools_message_id:
+            self._enter()
+            self._leave()
+        message_id = self._tools_message_id
+        wire_id = self._unused_tool_id(agent_id)
+        marks = self._metadata
+        if wire_id != agent_id:
+            marks = metadata("agent", self._trace_id, toolCallId=agent_id)
+        self._tools[agent_id] = tool = _Tool(wire_id, agent_id, name, self._clock(), marks)
+        call = {
+            "id": tool.id,
+            "name": name,
+            "arguments": arguments,
+            "type": "function",
+            "messageId": message_id,
+        }
+        drafts.append(self._draft("tool_call", call, marks))
+        drafts.append(self._draft("tool_execution_start", {"toolCallId": tool.id, "name": name}, marks))
+        return drafts
+
+    def _take_tool_ended(self, event: AgentEvent) -> list[Draft]:
+        agent_id, is_error = event.get("id"), event.get("isError", False)
+        if not isinstance(agent_id, str):
+            raise _wrong_shape("tool_ended", "id", "a string", agent_id)
+        if not isinstance(is_error, bool):
+            raise _wrong_shape("tool_ended", "isError", "true or false", is_error)
+        content = event.get("content")
+        self._check_size(content)
+        drafts = [] if agent_id in self._tools else self._start_tool(agent_id, "unknown", None)
+        text = content if isinstance(content, str) else encode(content).decode()
+        tool = self._tools[agent_id]
+        drafts.append(
+            self._tool_result(tool, content=text, error=(text or "error") if is_error else None, raw=content)
+        )
+        return drafts
+
+    def _tool_result(self, tool: _Tool, *, content: str, error: str | None, raw: Any = "") -> Draft:
+        del self._tools[tool.agent_id]
+        if self._message_id == "" and not self._tools:
+            self._tools_message_id = ""
+        result: dict[str, Any] = {
+            "toolCallId": tool.id,
+            "name": tool.name,
+            "content": content,
+            "success": error is None,
+            "elapsedMs": max(0, self._clock() - tool.began),
+        }
+        if error is not None:
+            result["error"] = error
+        if not isinstance(raw, str):
+            result["rawContent"] = raw
+        return self._draft("tool_result", result, tool.metadata)
+
+    def _unused_tool_id(self, agent_id: str) -> str:
+        if self._tool_ids is None:
+            self._tool_ids = set()
+        used, wire_id, n = self._tool_ids, agent_id, 1
+        while wire_id in used:
+            n += 1
+            wire_id = f"{agent_id}~{n}"
+        used.add(wire_id)
+        return wire_id
+
+    # ── everything else ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _pass_through(self, event: AgentEvent) -> Draft:
+        event_type = event["type"]
+        if not is_event_type(event_type):
+            raise BadEvent(f"an event type is 1 to 200 printable characters, not {event_type[:80]!r}")
+        if event_type in RESERVED:
+            event_type = f"agent.{event_type}"
+        return self._draft(event_type, self._check_size({key: event[key] for key in event if key != "type"}))
+
+    def _check_size(self, data: Any) -> Any:
+        size = len(encode(data))
+        if size > self._max_event:
+            raise BadEvent(f"an event may have {self._max_event} bytes, not {size}", code="event_too_large")
+        return data
+
+    def _draft(self, event_type: str, data: Any, marks: bytes | None = None) -> Draft:
+        return Draft(event_type, self._clock(), encode(data), marks or self._metadata)
+
+
+def _wrong_shape(event_type: str, key: str, expected: str, found: Any) -> BadEvent:
+    return BadEvent(f"{event_type}.{key} must be {expected}, not {type(found).__name__}")

@@ -1,0 +1,114 @@
+"""The one encoding in which JSON values are stored and sent, and its strict inverse.
+
+A value is encoded once, on the way in, and the same bytes are stored, replayed and streamed. They are UTF-8 JSON on
+one line, without characters that some clients take for a line's end, so any text is safe inside an SSE frame.
+
+What becomes of odd values: NUL and lone surrogates are kept (as escapes), integers of any size that Python prints
+are kept, tuples become arrays; NaN, infinities, keys that are no strings, nesting deeper than `MAX_DEPTH` and
+anything JSON has no word for are refused with `NotJson`.
+"""
+
+import json
+import math
+from typing import Any, NoReturn
+
+import orjson
+
+MAX_DEPTH = 200
+
+_OPTIONS = (
+    orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+)
+_LINE_ENDS = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"), (b"\xc2\x85", b"\\u0085"))
+
+
+class NotJson(ValueError):
+    """The value or text is not JSON; the message says what was found."""
+
+
+def encode(value: Any) -> bytes:
+    """Encode any JSON value.
+
+    Raises `NotJson` for what JSON can't say.
+    """
+    try:
+        encoded = orjson.dumps(value, option=_OPTIONS)
+    except orjson.JSONEncodeError:
+        return _encode_with_care(value)
+    # orjson writes NaN and infinities as null, and a few types that JSON does not have as text.
+    if b"null" in encoded or type(value) is not str:
+        _check(value, MAX_DEPTH)
+    return encoded if encoded.isascii() else _escape_line_ends(encoded)
+
+
+def encode_text(text: str) -> bytes:
+    """Encode a string: the part of `encode` that every delta needs."""
+    try:
+        encoded = orjson.dumps(text)
+    except orjson.JSONEncodeError:
+        return _encode_with_care(text)
+    return encoded if encoded.isascii() else _escape_line_ends(encoded)
+
+
+def decode(text: str | bytes) -> Any:
+    """Read JSON from outside, as strictly as `encode` writes it.
+
+    Raises `NotJson` for malformed text, bad UTF-8, NaN, infinities, overlong numbers and too deep nesting.
+    """
+    try:
+        if isinstance(text, bytes):
+            text = text.decode()
+        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+    except RecursionError:
+        raise NotJson("nested too deeply") from None
+    except ValueError as error:
+        raise NotJson(str(error)) from error
+
+
+def _encode_with_care(value: Any) -> bytes:
+    """For what orjson refuses: lone surrogates, integers beyond 64 bits, subclasses of the plain types."""
+    _check(value, MAX_DEPTH)
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError as error:
+        raise NotJson(str(error)) from error
+    return _escape_line_ends(text.encode("utf-8", "backslashreplace"))
+
+
+def _escape_line_ends(encoded: bytes) -> bytes:
+    for raw, escape in _LINE_ENDS:
+        if raw in encoded:
+            encoded = encoded.replace(raw, escape)
+    return encoded
+
+
+def _check(value: Any, depth: int) -> None:
+    if value is None or isinstance(value, str | int):
+        return
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise NotJson(f"{value} is not a JSON number")
+        return
+    if depth == 0:
+        raise NotJson(f"nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise NotJson(f"a key must be a string, not {type(key).__name__}")
+            _check(item, depth - 1)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _check(item, depth - 1)
+    else:
+        raise NotJson(f"{type(value).__name__} is not a JSON value")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise NotJson(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise NotJson(f"{text} is beyond the numbers that can be kept")
+    return number

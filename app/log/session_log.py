@@ -1,0 +1,187 @@
+"""One session's log as its readers see it: what is durable, and nothing else.
+
+The log shows pages — runs of consecutive events that became durable together — and keeps the most recent ones in a
+window. A reader is a cursor: "everything after this place, then wait". Pages are shared by all readers and remember
+how they were encoded, so an event is encoded once per spelling however many read it.
+
+Invariant: the window takes only its next place. A page that would leave a gap (another writer was first) makes the
+log read the gap from the store, where everything already is, before it shows more; a page from before the head is
+known already. So readers see every place once, in order, whoever wrote it.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TypeAlias
+
+from app.errors import StorageUnavailable
+from app.events.envelope import Envelope
+from app.log.store import EventStore, Slice
+
+Encode: TypeAlias = Callable[[Envelope], bytes]
+
+WINDOW_EVENTS = 1000
+WINDOW_BYTES = 4 * 2**20
+CATCH_UP_PAUSE = 0.2
+
+_logger = logging.getLogger(__name__)
+
+
+class Page:
+    """The events of the places over `after` up to `upto`, oldest first; retired ones may be missing.
+
+    `encoded` and `frames` remember what they made, so they are for spellings that many readers share.
+    """
+
+    __slots__ = ("_encoded", "_frames", "after", "events", "size", "upto")
+
+    def __init__(self, after: int, upto: int, events: Sequence[Envelope]) -> None:
+        self.after = after
+        self.upto = upto
+        self.events = events
+        self.size = sum(len(event.data) for event in events)
+        self._encoded: dict[Encode, bytes] = {}
+        self._frames: dict[Encode, list[bytes]] = {}
+
+    def encoded(self, encode: Encode) -> bytes:
+        """All events in one spelling, joined."""
+        joined = self._encoded.get(encode)
+        if joined is None:
+            joined = self._encoded[encode] = b"".join(map(encode, self.events))
+        return joined
+
+    def frames(self, encode: Encode) -> list[bytes]:
+        """Each event in one spelling."""
+        frames = self._frames.get(encode)
+        if frames is None:
+            frames = self._frames[encode] = list(map(encode, self.events))
+        return frames
+
+    def since(self, place: int) -> "Page":
+        """The part of the page after a place in its middle."""
+        return Page(place, self.upto, [event for event in self.events if event.place > place])
+
+
+class SessionLog:
+    """A live session's log. `head` is the last place that readers may see."""
+
+    def __init__(self, session_id: str, store: EventStore, head: int, *, is_closed: bool = False) -> None:
+        self.session_id = session_id
+        self.head = head
+        self.is_closed = is_closed
+        self._store = store
+        self._window: deque[Page] = deque()
+        self._window_events = 0
+        self._window_bytes = 0
+        self._watchers: set[Callable[[], None]] = set()
+        self._target = head
+        self._catching_up: asyncio.Task[None] | None = None
+
+    # ── showing ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def show(self, page: Page) -> None:
+        """Make a durable page visible, or find out what lies before it."""
+        if page.upto <= self.head:
+            return
+        if page.after == self.head and self._catching_up is None:
+            self._append(page)
+        else:
+            self.catch_up(page.upto)
+
+    def catch_up(self, upto: int) -> None:
+        """Show everything up to this place, which is durable, from the store."""
+        self._target = max(self._target, upto)
+        if self._catching_up is None and self._target > self.head:
+            self._catching_up = asyncio.create_task(self._read_gap(), name=f"catch up {self.session_id}")
+
+    async def _read_gap(self) -> None:
+        try:
+            while self.head < self._target:
+                try:
+                    events = await self._store.read(self.session_id, Slice(self.head))
+                except StorageUnavailable as error:
+                    _logger.warning("%s waits for the database: %s", self.session_id, error)
+                    await asyncio.sleep(CATCH_UP_PAUSE)
+                    continue
+                upto = events[-1].place if events else self._target
+                self._append(Page(self.head, upto, events))
+        finally:
+            self._catching_up = None
+
+    def _append(self, page: Page) -> None:
+        self.head = page.upto
+        self._window.append(page)
+        self._window_events += len(page.events)
+        self._window_bytes += page.size
+        while len(self._window) > 1 and (
+            self._window_events > WINDOW_EVENTS or self._window_bytes > WINDOW_BYTES
+        ):
+            oldest = self._window.popleft()
+            self._window_events -= len(oldest.events)
+            self._window_bytes -= oldest.size
+        if page.events and page.events[-1].type == "session_end":
+            self.is_closed = True
+        for wake in list(self._watchers):
+            wake()
+
+    def close(self) -> None:
+        """Let go: the log has no more readers or writers."""
+        if self._catching_up is not None:
+            self._catching_up.cancel()
+
+    # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def watch(self, wake: Callable[[], None]) -> None:
+        """Call `wake` whenever the head moves. It must be quick and must not raise."""
+        self._watchers.add(wake)
+
+    def unwatch(self, wake: Callable[[], None]) -> None:
+        """Stop calling `wake`."""
+        self._watchers.discard(wake)
+
+    @property
+    def readers(self) -> int:
+        """How many watch."""
+        return len(self._watchers)
+
+    def recent(self, after: int) -> list[Page] | None:
+        """The window's pages after a place: none at the head, None when the place is behind the window."""
+        if after >= self.head:
+            return []
+        if not self._window or after < self._window[0].after:
+            return None
+        pages: list[Page] = []
+        for page in reversed(self._window):
+            if page.upto <= after:
+                break
+            pages.append(page if page.after >= after else page.since(after))
+        pages.reverse()
+        return pages
+
+    async def read(self, which: Slice) -> Page:
+        """Events from the store; the page reaches as far as is known to be covered."""
+        upto = self.head if which.upto is None else which.upto
+        events = await self._store.read(self.session_id, which._replace(upto=upto))
+        is_whole = len(events) < which.limit and sum(len(event.data) for event in events) < which.budget
+        return Page(which.after, upto if is_whole or not events else events[-1].place, events)
+
+    async def follow(self, after: int) -> AsyncIterator[Page]:
+        """Every event after a place, as pages, for ever: until the session ends. Close it with `aclosing`."""
+        moved = asyncio.Event()
+        self.watch(moved.set)
+        try:
+            while True:
+                moved.clear()
+                pages = self.recent(after)
+                if pages is None:
+                    pages = [await self.read(Slice(after))]
+                for page in pages:
+                    after = page.upto
+                    yield page
+                if not pages:
+                    if self.is_closed:
+                        return
+                    await moved.wait()
+        finally:
+            self.unwatch(moved.set)

@@ -1,0 +1,188 @@
+"""What the log asks of a store, and the store's twin in memory.
+
+A store gives places: in one atomic write it numbers the drafts of many sessions, gapless and in commit order for each,
+and stores them. A write may be sent again after a failure whose outcome is unknown, and then stores nothing twice. A
+strand of a turn that was fenced, has ended, or whose session is closed is dropped without failing its neighbours.
+
+`MemoryEventStore` keeps the same promises without a database, for tests; one conformance suite runs over both.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from app.events.ending import Ending
+from app.events.envelope import Draft, Envelope, Placed, place
+
+
+class Fence(NamedTuple):
+    """A turn, and the epoch under which its owner may write. Whoever takes the turn over raises the epoch."""
+
+    turn_id: str
+    epoch: int
+
+
+class Dropped(Exception):
+    """A strand was not stored and never will be: its turn was fenced or has ended, its session is closed, or the
+    store refuses its content."""
+
+
+@dataclass(slots=True)
+class Strand:
+    """Drafts of one writer for one session, in order: the unit that is stored whole or not at all.
+
+    A turn's strand has a `fence` and the number in its turn of its first draft, counted from 1, by which a repeated
+    write is recognised; `ending` also settles the turn. A strand outside a turn has a `key` instead, unique for ever;
+    `closes_session` makes it the session's last. `settled` is called once, when it is known what became of it.
+    """
+
+    session_id: str
+    fence: Fence | None = None
+    first: int = 1
+    key: str | None = None
+    ending: Ending | None = None
+    closes_session: bool = False
+    drafts: list[Draft] = field(default_factory=list)
+    size: int = 0
+    is_taken: bool = False
+    settled: "Callable[[Placed | Dropped], None] | None" = None
+
+
+class Head(NamedTuple):
+    """Where a session's log stands: its last place, its count of lasting events, and the turn that runs, if any."""
+
+    place: int
+    lasting: int
+    running_turn: str | None
+    is_closed: bool
+    is_closing: bool = False
+
+
+class Slice(NamedTuple):
+    """Which events to read: those of places over `after`, up to and with `upto` (None: all).
+
+    `whole_turn` limits passing events to those of one turn ("" for none); None lets all through. `limit` counts
+    events, `budget` bytes of data; at least one event is read however big.
+    """
+
+    after: int
+    upto: int | None = None
+    whole_turn: str | None = None
+    limit: int = 1000
+    budget: int = 2**20
+
+
+class EventStore(Protocol):
+    """The log's storage."""
+
+    async def write(self, strands: Sequence[Strand]) -> list[Placed | None]:
+        """Store all strands atomically; None for one that was dropped.
+
+        Raises `StorageUnavailable` when the outcome is unknown: send the same strands again. Raises
+        `StrandRejected` when a strand can never be stored.
+        """
+        ...
+
+    async def head(self, session_id: str) -> Head | None:
+        """Where the session's log stands; None when there is no such session."""
+        ...
+
+    async def read(self, session_id: str, which: Slice) -> list[Envelope]:
+        """Events of one session, oldest first."""
+        ...
+
+
+class StrandRejected(Exception):
+    """The store refused the content of a write for good."""
+
+
+@dataclass(slots=True)
+class MemoryTurn:
+    """A turn as the memory store keeps it."""
+
+    session_id: str
+    epoch: int = 1
+    stored: int = 0
+    last_place: int = 0
+    ending: Ending | None = None
+
+
+class MemoryEventStore:
+    """The store's twin in memory."""
+
+    def __init__(self) -> None:
+        self.events: dict[str, list[Envelope]] = {}
+        self.heads: dict[str, Head] = {}
+        self.turns: dict[str, MemoryTurn] = {}
+        self._keys: dict[str, int] = {}
+
+    def open_session(self, session_id: str) -> None:
+        """Begin an empty log."""
+        self.events[session_id] = []
+        self.heads[session_id] = Head(0, 0, None, is_closed=False)
+
+    async def write(self, strands: Sequence[Strand]) -> list[Placed | None]:
+        return [self._write(strand) for strand in strands]
+
+    async def head(self, session_id: str) -> Head | None:
+        return self.heads.get(session_id)
+
+    async def read(self, session_id: str, which: Slice) -> list[Envelope]:
+        found: list[Envelope] = []
+        size = 0
+        for event in self.events.get(session_id, []):
+            if not self._is_in(event, which):
+                continue
+            if len(found) == which.limit or (found and size >= which.budget):
+                break
+            found.append(event)
+            size += len(event.data)
+        return found
+
+    @staticmethod
+    def _is_in(event: Envelope, which: Slice) -> bool:
+        if event.place <= which.after or (which.upto is not None and event.place > which.upto):
+            return False
+        return event.ordinal is not None or which.whole_turn in (None, event.turn_id)
+
+    def _write(self, strand: Strand) -> Placed | None:
+        head = self.heads.get(strand.session_id)
+        if (
+            head is None
+            or head.is_closed
+            or (head.is_closing and not (strand.fence or strand.closes_session))
+        ):
+            return None
+        skipped = 0
+        turn = None
+        if strand.fence is not None:
+            turn = self.turns[strand.fence.turn_id]
+            skipped = min(max(0, turn.stored + 1 - strand.first), len(strand.drafts))
+            repeated = skipped == len(strand.drafts)
+            if turn.epoch != strand.fence.epoch or (turn.ending is not None and not repeated):
+                return None
+            if repeated:
+                return Placed(head.place, head.lasting, skipped, turn.last_place)
+        elif strand.key is not None and strand.key in self._keys:
+            return Placed(head.place, head.lasting, len(strand.drafts), self._keys[strand.key])
+        return self._store(strand, head, turn, skipped)
+
+    def _store(self, strand: Strand, head: Head, turn: MemoryTurn | None, skipped: int) -> Placed:
+        last = head.place + len(strand.drafts) - skipped
+        placed = Placed(head.place, head.lasting, skipped, last)
+        turn_id = strand.fence.turn_id if strand.fence else None
+        self.events[strand.session_id] += place(strand.session_id, turn_id, strand.drafts, placed)
+        lasting = sum(draft.is_lasting for draft in strand.drafts[skipped:])
+        running = head.running_turn
+        if turn is not None:
+            turn.stored = strand.first + len(strand.drafts) - 1
+            turn.last_place = last
+            turn.ending = strand.ending
+            if strand.ending is not None:
+                running = None
+        if strand.key is not None:
+            self._keys[strand.key] = last
+        self.heads[strand.session_id] = Head(
+            last, head.lasting + lasting, running, strand.closes_session, head.is_closing
+        )
+        return placed

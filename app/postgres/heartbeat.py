@@ -1,0 +1,81 @@
+"""Says once a second that this process lives, by the database's clock.
+
+From a thread with a connection of its own: a busy event loop must not look like a dead process, and a process that was
+stopped must look like one. Whoever finds the last beat six seconds old may take this process's turns over.
+"""
+
+import asyncio
+import logging
+import threading
+
+import asyncpg
+
+BEAT = """
+INSERT INTO replicas (id, beat_at) VALUES ($1, now()) ON CONFLICT (id) DO UPDATE SET beat_at = now()"""
+
+FORGET = "DELETE FROM replicas WHERE id = $1 OR beat_at < now() - interval '1 day'"
+
+INTERVAL = 1.0
+TIMEOUT = 2.0
+
+_logger = logging.getLogger(__name__)
+
+
+class Heartbeat:
+    """The beating of one process. `start` returns after the first beat."""
+
+    def __init__(self, url: str, replica_id: str) -> None:
+        self._url = url
+        self._id = replica_id
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Beat once, then go on in a thread."""
+        connection = await asyncpg.connect(self._url, timeout=TIMEOUT)
+        try:
+            await connection.execute(BEAT, self._id)
+        finally:
+            await connection.close()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Stop, and forget this process."""
+        if self._thread is None or self._loop is None or self._task is None:
+            return
+        self._loop.call_soon_threadsafe(self._task.cancel)
+        await asyncio.to_thread(self._thread.join, TIMEOUT * 2)
+
+    def _run(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._task = self._loop.create_task(self._beat_for_ever())
+        try:
+            self._loop.run_until_complete(self._task)
+        except asyncio.CancelledError:
+            self._loop.run_until_complete(self._forget())
+        finally:
+            self._loop.close()
+
+    async def _beat_for_ever(self) -> None:
+        while True:
+            try:
+                connection = await asyncpg.connect(self._url, timeout=TIMEOUT, command_timeout=TIMEOUT)
+                try:
+                    while True:
+                        await connection.execute(BEAT, self._id)
+                        await asyncio.sleep(INTERVAL)
+                finally:
+                    connection.terminate()
+            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                _logger.warning("no heartbeat: %s", error)
+                await asyncio.sleep(INTERVAL)
+
+    async def _forget(self) -> None:
+        try:
+            connection = await asyncpg.connect(self._url, timeout=TIMEOUT, command_timeout=TIMEOUT)
+            await connection.execute(FORGET, self._id)
+            await connection.close()
+        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            _logger.debug("not forgotten: %s", error)

@@ -1,0 +1,98 @@
+"""Brings a database to the newest revision. Several processes may start at once: one migrates, the others wait.
+
+The lock is a session-level advisory lock on a connection of its own; a process that dies lets go of it. A database that
+is newer than the code is refused, never downgraded.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import asyncpg
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from alembic.script.revision import ResolutionError
+from alembic.util import CommandError
+from sqlalchemy import Connection
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+from sqlalchemy.pool import NullPool
+
+from app.errors import ConfigurationError
+
+LOCK = 0x7461726B6F  # "tarko"
+PACKAGE = Path(__file__).parent.parent
+
+
+@asynccontextmanager
+async def connect(url: str) -> AsyncIterator[AsyncConnection]:
+    """A SQLAlchemy connection that asyncpg opens from its own kind of URL."""
+    engine = create_async_engine(
+        "postgresql+asyncpg://", async_creator=lambda: asyncpg.connect(url), poolclass=NullPool
+    )
+    try:
+        async with engine.connect() as connection:
+            yield connection
+    finally:
+        await engine.dispose()
+
+
+async def migrate(url: str, revision: str = "head") -> str | None:
+    """Move the database to a revision, by default the newest; returns the one it was at.
+
+    Raises `ConfigurationError` when the database is at a revision that this code does not know.
+    """
+    if revision == "head" and await current(url) == newest():
+        return newest()
+    lock = await asyncpg.connect(url)
+    try:
+        await lock.execute("SELECT pg_advisory_lock($1)", LOCK)
+        async with connect(url) as connection:
+            before: str | None = await connection.run_sync(_move, revision)
+            await connection.commit()
+            return before
+    finally:
+        await lock.close()
+
+
+async def current(url: str) -> str | None:
+    """The revision that the database is at; None for an empty one."""
+    async with connect(url) as connection:
+        return await connection.run_sync(_current)
+
+
+def newest() -> str | None:
+    """The newest revision that this code knows."""
+    return ScriptDirectory.from_config(config()).get_current_head()
+
+
+def config() -> Config:
+    """Alembic's configuration: of the repository, or of an installed package."""
+    packaged = PACKAGE / "_alembic"
+    found = Config()
+    found.set_main_option(
+        "script_location", str(packaged if packaged.is_dir() else PACKAGE.parent / "alembic")
+    )
+    return found
+
+
+def _current(connection: Connection) -> str | None:
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def _move(connection: Connection, revision: str) -> str | None:
+    before = _current(connection)
+    settings = config()
+    settings.attributes["connection"] = connection
+    try:
+        if revision == "base" or (before is not None and revision != "head" and before > revision):
+            command.downgrade(settings, revision)
+        else:
+            command.upgrade(settings, revision)
+    except (CommandError, ResolutionError) as error:
+        raise ConfigurationError(
+            f"The database is at revision {before}, which this version does not know ({error}). "
+            "Install the version that made it, or a newer one."
+        ) from error
+    return before

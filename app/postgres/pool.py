@@ -1,0 +1,94 @@
+"""The connections of one process, and what becomes of their errors.
+
+JSON travels as the bytes that were stored: no codec parses it. Whatever says that the database is away, or that the
+outcome of a statement is unknown, is raised as `StorageUnavailable`; callers know nothing of the driver.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import asyncpg
+from asyncpg.pool import PoolConnectionProxy
+
+from app.errors import StorageUnavailable
+
+ACQUIRE_TIMEOUT = 5.0
+STATEMENT_TIMEOUT = 30.0
+
+Connection = PoolConnectionProxy[asyncpg.Record]
+
+_AWAY = (
+    OSError,
+    TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.TransactionRollbackError,
+    asyncpg.InternalClientError,
+)
+
+
+@contextmanager
+def storage_errors() -> Iterator[None]:
+    """Raise the driver's "not now" and "who knows" as `StorageUnavailable`."""
+    try:
+        yield
+    except _AWAY as error:
+        raise StorageUnavailable(f"The database is away ({type(error).__name__}: {error}).") from error
+
+
+class Pool:
+    """Up to `size` connections, opened as they are needed."""
+
+    def __init__(self, url: str, *, size: int) -> None:
+        self.url = url
+        self.size = size
+        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+
+    async def open(self) -> None:
+        """Connect once, so that a wrong address is found at the start."""
+        with storage_errors():
+            self._pool = await asyncpg.create_pool(
+                self.url,
+                min_size=1,
+                max_size=self.size,
+                init=_prepare,
+                command_timeout=STATEMENT_TIMEOUT,
+                max_inactive_connection_lifetime=0,
+            )
+
+    async def close(self) -> None:
+        """Close every connection, within two seconds."""
+        if self._pool is None:
+            return
+        try:
+            async with asyncio.timeout(2):
+                await self._pool.close()
+        except TimeoutError:
+            self._pool.terminate()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """A connection for the block. Raises `StorageUnavailable` when there is none in time."""
+        if self._pool is None:
+            raise StorageUnavailable("The database is not connected.")
+        with storage_errors():
+            async with self._pool.acquire(timeout=ACQUIRE_TIMEOUT) as connection:
+                yield connection
+
+    @property
+    def in_use(self) -> int:
+        """How many connections are busy."""
+        return 0 if self._pool is None else self._pool.get_size() - self._pool.get_idle_size()
+
+
+async def _prepare(connection: asyncpg.Connection[asyncpg.Record]) -> None:
+    await connection.set_type_codec(
+        "json", schema="pg_catalog", format="binary", encoder=_as_is, decoder=_as_is
+    )
+
+
+def _as_is(raw: bytes) -> bytes:
+    return raw

@@ -1,0 +1,41 @@
+"""A session, as everyone but its log sees it."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A conversation with one agent, seen by one principal only. Times are epoch milliseconds.
+
+    `attributes` are free-form JSON that clients and dialects keep with it. `deleted_at` makes it a tombstone.
+    """
+
+    id: str
+    principal: str
+    agent: str
+    created_at: int
+    updated_at: int
+    name: str | None = None
+    tags: list[str] = field(default_factory=list)
+    attributes: dict[str, Any] = field(default_factory=dict)
+    deleted_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A session and where its log and its turns stand."""
+
+    session: Session
+    last_place: int
+    lasting: int
+    running_turn: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What to change in a session; None leaves a field alone. `attributes` are merged key by key."""
+
+    name: str | None = None
+    tags: list[str] | None = None
+    attributes: dict[str, Any] = field(default_factory=dict)

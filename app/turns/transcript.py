@@ -1,0 +1,84 @@
+"""The conversation so far, folded from the log, for agents that keep no memory of their own.
+
+Only turns' events count: a client's own events never enter it. A tool that has no result yet (its turn is gone) gets
+one that says so, since models refuse a call without a result.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from app.agents.contract import ImageRef, Message
+from app.agents.prompt import prompt_of
+from app.events.canonical import decode
+from app.events.envelope import Envelope
+from app.log.store import EventStore, Slice
+
+_TYPES = frozenset({"user_message", "assistant_message", "tool_call", "tool_result"})
+
+
+class LogTranscript:
+    """The transcript of a session up to a place."""
+
+    def __init__(self, store: EventStore, session_id: str, upto: int) -> None:
+        self._store = store
+        self._session_id = session_id
+        self._upto = upto
+
+    async def messages(self) -> list[Message]:
+        """All messages of the turns before, oldest first."""
+        events: list[Envelope] = []
+        after = 0
+        while True:
+            page = await self._store.read(self._session_id, Slice(after, self._upto, whole_turn=""))
+            if not page:
+                return fold(events)
+            events += [event for event in page if event.type in _TYPES and event.turn_id is not None]
+            after = page[-1].place
+
+
+def fold(events: Iterable[Envelope]) -> list[Message]:
+    """The messages that these events tell."""
+    messages: list[Message] = []
+    unanswered: dict[str, Message] = {}
+    for event in events:
+        data = decode(event.data)
+        if event.type == "tool_result":
+            answer = unanswered.pop(data["toolCallId"], None)
+            if answer is not None:
+                answer["content"] = data["content"]
+        elif event.type == "tool_call":
+            answer = {"role": "tool", "content": "interrupted", "toolCallId": data["id"]}
+            unanswered[data["id"]] = answer
+            _call(messages, data, answer)
+        elif event.type == "user_message":
+            messages.append(_user(data["content"]))
+        elif data["content"]:
+            messages.append({"role": "assistant", "content": data["content"]})
+    return messages
+
+
+def _user(content: str | list[dict[str, Any]]) -> Message:
+    prompt = prompt_of(content)
+    message: Message = {"role": "user", "content": prompt["text"]}
+    images: list[ImageRef] = prompt.get("images", [])
+    if images:
+        message["images"] = images
+    return message
+
+
+def _call(messages: list[Message], data: dict[str, Any], answer: Message) -> None:
+    """Put a call on the assistant message that it follows (parallel calls share one), its answer after all calls."""
+    index = len(messages)
+    while index and messages[index - 1]["role"] == "tool":
+        index -= 1
+    if not index or messages[index - 1]["role"] != "assistant" or _is_settled(messages[index:]):
+        messages.append({"role": "assistant", "content": ""})
+        index = len(messages)
+    caller = messages[index - 1]
+    caller.setdefault("toolCalls", []).append({key: data[key] for key in ("id", "name", "arguments")})
+    messages.append(answer)
+
+
+def _is_settled(answers: list[Message]) -> bool:
+    """Whether every call of the message before has been answered, so that a new call begins a new step."""
+    return bool(answers) and all(answer["content"] != "interrupted" for answer in answers)

@@ -1,0 +1,157 @@
+"""One turn: running, then ended. Who may end it: its agent, somebody who stops it, a drain. The first ending stands.
+
+`_end` is the one place where a turn ends: it closes what is open, queues the last events together with the turn's
+new state, and `ended` is told when they are durable. If another process took the turn over (the writes are fenced), the
+agent is stopped and this process says nothing more of the turn.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from app.agents.contract import Agent, AgentEvent, Prompt, Scope
+from app.agents.driver import Bounds, Drive
+from app.agents.outcome import BadEvent, Cancelled, Completed, Failed, Outcome
+from app.agents.translate import Translation
+from app.events.ending import Ending
+from app.events.envelope import Placed
+from app.events.vocabulary import EndingStatus, is_event_type
+from app.log.store import Dropped
+from app.log.writers import TurnWriter
+
+MAX_MESSAGE = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """How a turn ended, and the place of its last event. `is_new`: the asker is who ended it."""
+
+    turn_id: str
+    status: EndingStatus
+    last_place: int
+    is_new: bool = False
+
+
+class Turn:
+    """A turn that this process runs."""
+
+    def __init__(
+        self,
+        turn_id: str,
+        translation: Translation,
+        open_writer: Callable[[Callable[[], None]], TurnWriter],
+        tool_ids: Callable[[], Awaitable[Sequence[str]]],
+    ) -> None:
+        """`open_writer` is given what to call when the turn is fenced."""
+        self.id = turn_id
+        self.ended: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        self._translation = translation
+        self._writer = open_writer(self._fenced)
+        self._tool_ids = tool_ids
+        self._drive: Drive | None = None
+        self._ending: Ending | None = None
+        self._stop: Ending | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def run(
+        self, agent: Agent, scope: Scope, prompt: Prompt, *, bounds: Bounds, previous: "Turn | None" = None
+    ) -> None:
+        """Start the agent, once the agent of the session's previous turn has cleaned up."""
+        self._drive = Drive(agent, scope, prompt, self._take, self._said, bounds=bounds, name=self.id)
+        if previous is None or previous.is_over:
+            self._drive.start()
+        else:
+            self._spawn(self._start_after(previous))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the agent's code has stopped running, or was given up on."""
+        return self._drive is None or self._drive.is_over
+
+    async def over(self) -> None:
+        """Wait until the agent's code has stopped running."""
+        if self._drive is not None:
+            await self._drive.wait()
+
+    async def stop(self, ending: Ending) -> Receipt:
+        """Cancel the agent and end the turn so, unless it has ended already; returns when its ending is durable."""
+        is_first = self._ending is None and self._stop is None
+        if is_first:
+            self._stop = ending
+        if self._drive is not None:
+            await self._drive.cancel()
+        receipt = await asyncio.shield(self.ended)
+        return Receipt(
+            receipt.turn_id, receipt.status, receipt.last_place, is_first and self._ending is ending
+        )
+
+    def end_now(self, ending: Ending) -> None:
+        """End the turn without waiting for its agent any longer."""
+        self._end(ending)
+
+    async def _start_after(self, previous: "Turn") -> None:
+        await previous.over()
+        if self._drive is not None:
+            self._drive.start()
+
+    def _take(self, event: AgentEvent) -> Awaitable[None] | None:
+        if self._translation.needs_tool_ids(event):
+            return self._take_with_tool_ids(event)
+        drafts = self._translation.take(event)
+        return self._writer.append(drafts) if drafts else None
+
+    async def _take_with_tool_ids(self, event: AgentEvent) -> None:
+        self._translation.know_tool_ids(await self._tool_ids())
+        room = self._writer.append(self._translation.take(event))
+        if room is not None:
+            await room
+
+    def _said(self, outcome: Outcome) -> None:
+        match outcome:
+            case Completed():
+                self._end(self._completed(outcome))
+            case Failed():
+                self._end(_failed(outcome))
+            case Cancelled():
+                self._end(self._stop or Ending.aborted())
+
+    def _completed(self, outcome: Completed) -> Ending:
+        if not outcome.has_data:
+            return Ending.completed()
+        try:
+            self._translation.check_result(outcome.data)
+        except BadEvent as error:
+            return Ending.failed(str(error), code=error.code, is_recoverable=False)
+        return Ending.completed(outcome.data)
+
+    def _end(self, ending: Ending) -> None:
+        if self._ending is not None:
+            return
+        self._ending = ending
+        stored = self._writer.end(self._translation.end(ending), ending)
+        stored.add_done_callback(self._stored)
+
+    def _stored(self, stored: "asyncio.Future[Placed]") -> None:
+        error = stored.exception()
+        if isinstance(error, Dropped):
+            # Whoever took the turn over has written its ending.
+            self.ended.set_result(Receipt(self.id, "interrupted", 0))
+        elif self._ending is not None:
+            self.ended.set_result(Receipt(self.id, self._ending.status, stored.result().last))
+
+    def _fenced(self) -> None:
+        if self._drive is not None:
+            self._spawn(self._drive.cancel())
+
+    def _spawn(self, work: "Awaitable[None]") -> None:
+        async def run() -> None:
+            await work
+
+        task = asyncio.create_task(run(), name=f"{self.id} aside")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _failed(outcome: Failed) -> Ending:
+    code = outcome.code if outcome.code and is_event_type(outcome.code) else "agent_failed"
+    return Ending.failed(outcome.details[:MAX_MESSAGE], code=code, is_recoverable=outcome.retryable)

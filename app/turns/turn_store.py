@@ -1,0 +1,136 @@
+"""What the supervisor asks of a store, and the store's twin in memory."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from app.errors import SessionBusy, SessionDeleted
+from app.events.canonical import decode
+from app.events.envelope import Draft, Placed
+from app.events.vocabulary import EndingStatus
+from app.log.store import Fence, MemoryEventStore, MemoryTurn, Strand
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRow:
+    """A turn as it is stored: running while `status` is None. Times are epoch milliseconds.
+
+    `stored` counts its events in the log; they lie between `first_place` and `last_place`.
+    """
+
+    id: str
+    session_id: str
+    epoch: int
+    stored: int
+    first_place: int
+    last_place: int
+    trace_id: str | None = None
+    status: EndingStatus | None = None
+    code: str | None = None
+
+
+class TurnStore(Protocol):
+    """The turns' storage."""
+
+    async def start(
+        self, turn_id: str, session_id: str, drafts: Sequence[Draft], *, owner: str, trace_id: str | None
+    ) -> Placed:
+        """Store a running turn of epoch 1 together with its first events.
+
+        Raises `SessionBusy` when another turn runs in the session and `SessionDeleted` when the session admits none.
+        """
+        ...
+
+    async def get(self, turn_id: str) -> TurnRow | None:
+        """A turn, running or ended."""
+        ...
+
+    async def orphans(self, owner: str, running: Collection[str], *, is_alone: bool) -> Sequence[TurnRow]:
+        """Running turns that nobody runs.
+
+        They are those of `owner` that are not among `running`, and those of processes that have not said for six
+        seconds that they live; of every other process, if the caller is alone.
+        """
+        ...
+
+    async def take_over(self, turn: TurnRow, owner: str) -> TurnRow | None:
+        """Raise a running turn's epoch, so that only the caller may write; None when somebody else was first."""
+        ...
+
+    async def tool_ids(self, session_id: str) -> Sequence[str]:
+        """The tool call ids that the session's log has."""
+        ...
+
+    async def retire(self, before: int) -> int:
+        """Remove the passing events of turns that ended before then; returns how many turns."""
+        ...
+
+
+class MemoryTurnStore:
+    """The store's twin in memory, beside the log's."""
+
+    def __init__(self, log: MemoryEventStore) -> None:
+        self._log = log
+        self._first: dict[str, int] = {}
+        self._owners: dict[str, str] = {}
+
+    async def start(
+        self, turn_id: str, session_id: str, drafts: Sequence[Draft], *, owner: str, trace_id: str | None
+    ) -> Placed:
+        head = self._log.heads.get(session_id)
+        if head is None or head.is_closed or head.is_closing:
+            raise SessionDeleted(f"Session {session_id} was deleted.")
+        if head.running_turn is not None:
+            raise SessionBusy("A turn is running in this session.", details={"turnId": head.running_turn})
+        self._log.turns[turn_id] = MemoryTurn(session_id)
+        self._log.heads[session_id] = head._replace(running_turn=turn_id)
+        self._first[turn_id] = head.place + 1
+        self._owners[turn_id] = owner
+        [placed] = await self._log.write([Strand(session_id, Fence(turn_id, 1), drafts=list(drafts))])
+        assert placed is not None  # noqa: S101 - the turn was stored two lines above
+        return placed
+
+    async def get(self, turn_id: str) -> TurnRow | None:
+        return self._row(turn_id) if turn_id in self._log.turns else None
+
+    async def orphans(self, owner: str, running: Collection[str], *, is_alone: bool) -> Sequence[TurnRow]:
+        return [
+            self._row(turn_id)
+            for turn_id, turn in self._log.turns.items()
+            if turn.ending is None
+            and (turn_id not in running if self._owners[turn_id] == owner else is_alone)
+        ]
+
+    async def take_over(self, turn: TurnRow, owner: str) -> TurnRow | None:
+        stored = self._log.turns[turn.id]
+        if stored.epoch != turn.epoch or stored.ending is not None:
+            return None
+        stored.epoch += 1
+        self._owners[turn.id] = owner
+        return self._row(turn.id)
+
+    async def tool_ids(self, session_id: str) -> Sequence[str]:
+        events = self._log.events[session_id]
+        return [decode(event.data)["id"] for event in events if event.type == "tool_call"]
+
+    async def retire(self, before: int) -> int:
+        ended = {i for i, turn in self._log.turns.items() if turn.ending is not None}
+        for session_id, events in self._log.events.items():
+            self._log.events[session_id] = [
+                e for e in events if e.ordinal is not None or e.turn_id not in ended or e.timestamp >= before
+            ]
+        return len(ended)
+
+    def _row(self, turn_id: str) -> TurnRow:
+        turn = self._log.turns[turn_id]
+        ending = turn.ending
+        return TurnRow(
+            turn_id,
+            turn.session_id,
+            turn.epoch,
+            turn.stored,
+            self._first[turn_id],
+            turn.last_place,
+            status=ending.status if ending else None,
+            code=ending.code if ending else None,
+        )

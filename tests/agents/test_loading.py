@@ -1,0 +1,271 @@
+"""Loading an agent: every way to name one, and a plain word for every way to get it wrong."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from app.agents.collect import collect
+from app.agents.loading import BareAgent, agent_name, load_agent
+from app.errors import AgentLoadError
+from app.settings import Settings
+
+MODULE = """
+import functools
+from enum import Enum
+
+
+class Plain:
+    name = "plain agent"
+
+    async def invoke(self, scope, prompt):
+        yield {"type": "text", "delta": "plain"}
+        yield {"type": "completed"}
+
+
+class Needy(Plain):
+    def __init__(self, model, *, key):
+        self.model = model
+
+
+class Raising(Plain):
+    def __init__(self):
+        raise ValueError("no disk")
+
+
+class Exiting(Plain):
+    def __init__(self):
+        raise SystemExit("bye")
+
+
+class Silent:
+    pass
+
+
+class Callable:
+    def __init__(self, needed):
+        pass
+
+    async def __call__(self, scope, prompt):
+        yield {"type": "completed"}
+
+
+class NotAMethod:
+    invoke = 3
+
+
+class TooMany:
+    async def invoke(self, scope, prompt, third):
+        yield
+
+
+class Coroutine:
+    async def invoke(self, scope, prompt):
+        return []
+
+
+class NoSignature(type):
+    pass
+
+
+async def bare(scope, prompt):
+    yield {"type": "text", "delta": "bare"}
+    yield {"type": "completed"}
+
+
+async def one_parameter(prompt):
+    yield {"type": "completed"}
+
+
+async def coroutine(scope, prompt):
+    return []
+
+
+async def async_factory():
+    return Plain()
+
+
+def plain_bare(scope, prompt):
+    return bare(scope, prompt)
+
+
+def one(prompt):
+    return bare(None, prompt)
+
+
+def factory(option=1):
+    return Plain()
+
+
+def bare_factory():
+    return bare
+
+
+def factory_of_none():
+    return None
+
+
+def factory_of_coroutine_agent():
+    return Coroutine()
+
+
+class holder:
+    inner = Plain()
+
+
+instance = Plain()
+call = Callable(1)
+partial = functools.partial(bare)
+number = 7
+builtin = print
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], None]]:
+    """Writes modules into the current directory; what was imported is forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    before = set(sys.modules)
+
+    def write(name: str, source: str) -> None:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source, encoding="utf-8")
+
+    write("loadable.py", MODULE)
+    yield write
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def refusal(name: str) -> str:
+    with pytest.raises(AgentLoadError) as caught:
+        load_agent(name, Settings())
+    assert caught.value.code == "agent_not_loaded"
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("Plain", "plain"),
+        ("instance", "plain"),
+        ("factory", "plain"),
+        ("holder.inner", "plain"),
+        ("bare", "bare"),
+        ("plain_bare", "bare"),
+        ("bare_factory", "bare"),
+        ("partial", "bare"),
+        ("call", ""),
+    ],
+)
+@pytest.mark.usefixtures("module")
+async def test_every_shape_of_agent_is_loaded(path: str, text: str) -> None:
+    agent = load_agent(f"loadable:{path}", Settings())
+    assert (await collect(agent.invoke({"session": "s"}, {"text": ""}))).text == text
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("Plian", "there is no 'Plian' in module 'loadable'; did you mean 'Plain'?"),
+        ("holder.xyz", "there is no 'xyz' in a type; it has inner"),
+        ("number.wrong.more", "there is no 'wrong' in a int; it has "),
+        ("Needy", "Needy(model, *, key) can't be made without arguments"),
+        ("Raising", "failed when it was made: ValueError: no disk"),
+        ("Exiting", "failed when it was made: SystemExit: bye"),
+        ("Silent", "a Silent has no `invoke`"),
+        ("NotAMethod", "`invoke` is a int, not a method"),
+        (
+            "TooMany",
+            "`invoke` must take two positional parameters, scope and prompt, not (scope, prompt, third)",
+        ),
+        ("Coroutine", "`invoke` is an `async def` without `yield`"),
+        ("one_parameter", "must take two positional parameters, scope and prompt, not (prompt)"),
+        ("one", "must take two positional parameters, scope and prompt, not (prompt)"),
+        ("coroutine", "is an `async def` without `yield`"),
+        ("async_factory", "is an `async def` factory; make it a plain `def`"),
+        ("factory_of_none", "None has no `invoke`"),
+        ("factory_of_coroutine_agent", "`invoke` is an `async def` without `yield`"),
+        ("number", "is a int: it has no `invoke` and isn't a function or a class"),
+        ("dict", "there is no 'dict'"),
+    ],
+)
+@pytest.mark.usefixtures("module")
+def test_every_mistake_is_named(path: str, message: str) -> None:
+    assert message in refusal(f"loadable:{path}")
+
+
+@pytest.mark.parametrize("name", ["nonsense", "", ":", "loadable:", ":x", "a..b:x", "a:b..c"])
+def test_a_name_without_its_parts_is_refused(name: str) -> None:
+    assert "nor of the form `package.module:name`" in refusal(name)
+
+
+@pytest.mark.parametrize("name", ["./agents.py:x", "agents.py:x", "folder/agents:x"])
+def test_a_file_is_no_module(name: str) -> None:
+    assert "names a file; name its module" in refusal(name)
+
+
+def test_a_module_that_is_not_there_is_not_found(module: Callable[[str, str], None]) -> None:
+    assert "module 'nowhere_at_all' was not found" in refusal("nowhere_at_all:x")
+    assert "module 'nowhere_at_all.deep' was not found" in refusal("nowhere_at_all.deep:x")
+    assert "'loadable' is not a package" in refusal("loadable.deep:x")
+
+
+def test_a_module_that_misses_another_says_which(module: Callable[[str, str], None]) -> None:
+    module("needs.py", "import not_installed_lib.part")
+    assert "module 'needs' failed: it imports 'not_installed_lib', which isn't there" in refusal("needs:x")
+    module("nameless.py", "raise ModuleNotFoundError('by hand')")
+    assert "module 'nameless' failed" in refusal("nameless:x")
+
+
+def test_a_module_that_is_broken_says_where(module: Callable[[str, str], None]) -> None:
+    module("broken.py", "x = 1\ndef f(:\n")
+    assert "broken.py, line 2: invalid syntax" in refusal("broken:x")
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [("1 / 0", "ZeroDivisionError: division by zero"), ("import sys; sys.exit(2)", "SystemExit: 2")],
+)
+def test_a_module_that_raises_says_what(module: Callable[[str, str], None], source: str, told: str) -> None:
+    module("raising.py", source)
+    assert f"module 'raising' failed while it was imported: {told}" in refusal("raising:x")
+
+
+def test_an_empty_module_suggests_nothing(module: Callable[[str, str], None]) -> None:
+    module("hollow.py", "")
+    assert refusal("hollow:x").endswith("there is no 'x' in module 'hollow'")
+
+
+def test_packages_work_and_the_path_gets_the_directory_once(module: Callable[[str, str], None]) -> None:
+    module("pack/__init__.py", "")
+    module("pack/inner.py", MODULE)
+    assert load_agent("pack.inner:instance", Settings())
+    assert load_agent("pack.inner:instance", Settings())
+    assert sys.path.count(str(Path.cwd())) == 1
+
+
+@pytest.mark.usefixtures("module")
+def test_an_agents_name_is_its_own_or_the_last_part_of_where_it_was() -> None:
+    assert agent_name(load_agent("loadable:Plain", Settings()), "loadable:Plain") == "plain agent"
+    assert agent_name(BareAgent(lambda scope, prompt: None), "loadable:holder.bare") == "bare"  # type: ignore[arg-type,return-value]
+    assert agent_name(load_agent("demo", Settings()), "demo") == "demo"
+
+
+def test_the_openai_agent_is_made_from_the_settings() -> None:
+    settings = Settings(openai_base_url="http://127.0.0.1:9/v1", openai_api_key="k", openai_model="m")
+    agent = load_agent("openai", settings)
+    assert agent_name(agent, "openai") == "openai"
+
+
+def test_loading_the_demo_does_not_import_the_sdk() -> None:
+    program = (
+        "import sys; from app.agents.loading import load_agent; from app.settings import Settings;"
+        "load_agent('demo', Settings()); sys.exit('openai' in sys.modules)"
+    )
+    root = Path(__file__).parents[2]
+    assert subprocess.run([sys.executable, "-c", program], cwd=root, timeout=60, check=False).returncode == 0
