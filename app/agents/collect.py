@@ -1,8 +1,8 @@
 """Reads an agent's stream to its end and keeps only the result: the joined text and the structured data.
 
-The canonical buffered reading of the Agent Handler specification (§7): reasoning is not part of the answer, unknown
-events are ignored, a `failed` is raised, and a stream without a terminal event is an error. The iterator is closed
-on every way out.
+The canonical buffered reading of the Agent Handler specification (§7): reasoning is not part of the answer,
+unknown events are ignored, a `failed` is raised, and a stream without a terminal event is an error. The
+iterator is closed on every way out.
 """
 
 from collections.abc import AsyncIterable, AsyncIterator

@@ -1,8 +1,9 @@
 """The built-in agent: no model, no key, and a word for everything that an agent may do.
 
-Words in the prompt choose what happens and may be combined: `thinking`, `tools`, `markdown`, `images`, `slow`, `long`,
-`fail`, `crash`, `hang`, `unknown`. Any other prompt gets a short answer that repeats its beginning. Parts always come
-in the same order: thinking, images, tools, the unknown event, the hanging tool, text, ending.
+Words in the prompt choose what happens and may be combined: `thinking`, `tools`, `markdown`, `images`,
+`slow`, `long`, `fail`, `crash`, `hang`, `unknown`. Any other prompt gets a short answer that repeats its
+beginning. Parts always come in the same order: thinking, images, tools, the unknown event, the hanging tool,
+text, ending.
 
 `crash` raises on purpose: it shows what a server makes of an agent that breaks the contract.
 """

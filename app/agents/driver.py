@@ -1,20 +1,21 @@
 """Drives one turn of any agent to exactly one outcome.
 
 What is promised, however the agent behaves:
-- `ended` is called exactly once, at the moment the outcome is known: the first terminal event wins and is told at
-  once, before the agent has cleaned up.
+- `ended` is called exactly once, at the moment the outcome is known: the first terminal event wins and is
+  told at once, before the agent has cleaned up.
 - After that, and after `cancel` was asked for, no event reaches the sink any more.
-- The call to `invoke`, every step and `aclose` happen in one task, the pump: cancel scopes, task groups and context
-  variables of the agent stay whole. Nobody else touches the iterator.
-- Every wait for the agent is bounded once its turn has ended or was cancelled. An agent that ignores all of it is
-  abandoned: Python can't end its task, so the task is kept aside and counted, and is silent.
+- The call to `invoke`, every step and `aclose` happen in one task, the pump: cancel scopes, task groups and
+  context variables of the agent stay whole. Nobody else touches the iterator.
+- Every wait for the agent is bounded once its turn has ended or was cancelled. An agent that ignores all of
+  it is abandoned: Python can't end its task, so the task is kept aside and counted, and is silent.
 
-Deliberate oddities: the pump swallows every exception of an agent, `SystemExit` and `KeyboardInterrupt` included
-(asyncio would tear down the loop); only `GeneratorExit` passes, because it means that the pump itself is being
-destroyed. `asyncio.wait_for` is avoided: on Python 3.11 it moves steps between tasks and can swallow a cancel.
+Deliberate oddities: the pump swallows every exception of an agent, `SystemExit` and `KeyboardInterrupt`
+included (asyncio would tear down the loop); only `GeneratorExit` passes, because it means that the pump
+itself is being destroyed. `asyncio.wait_for` is avoided: on Python 3.11 it moves steps between tasks and can
+swallow a cancel.
 
-An agent that blocks the loop without awaiting, and whether events are JSON, are left to others. The sink must take
-what it needs of an event before it returns: the agent may change the event afterwards.
+An agent that blocks the loop without awaiting, and whether events are JSON, are left to others. The sink must
+take what it needs of an event before it returns: the agent may change the event afterwards.
 """
 
 import asyncio
@@ -50,8 +51,8 @@ def abandoned_pumps() -> int:
 class Bounds:
     """How long the agent may take, in seconds.
 
-    `grace` after the first cancel; `recancel` after each of the `recancels` further ones, then it is abandoned.
-    `close` for `aclose`; `tail` to end its iteration after its terminal event.
+    `grace` after the first cancel; `recancel` after each of the `recancels` further ones, then it is
+    abandoned. `close` for `aclose`; `tail` to end its iteration after its terminal event.
     """
 
     grace: float = 5.0
@@ -91,7 +92,7 @@ class _NotAStream(Exception):
 class Drive:
     """One turn being driven: not started, running, ended, over.
 
-    *Ended* means that the outcome is known and told; *over* that the pump's task is gone too, or was abandoned.
+    *Ended* means that the outcome is known and told; *over* that the pump's task is gone too, or abandoned.
     The first outcome wins: `_settle` is the only place that tells it.
     """
 
@@ -182,7 +183,7 @@ class Drive:
             )
 
     async def _escalate(self, pump: asyncio.Task[None]) -> None:
-        """See the first cancel through. `asyncio.wait` never cancels what it waits for, nor raises its error."""
+        """See the first cancel through. `asyncio.wait` neither cancels what it waits for nor raises."""
         await asyncio.wait({pump}, timeout=self._bounds.grace)
         for _ in range(self._bounds.recancels):
             if pump.done():
@@ -210,7 +211,7 @@ class Drive:
             log.exception("%s: telling the outcome failed", self._name)
 
     def _pump_is_over(self, pump: asyncio.Task[None]) -> None:
-        """Also the last resort: a task that was cancelled before its first step has run nothing of `_pump`."""
+        """Also the last resort: a task that is cancelled before its first step runs nothing of `_pump`."""
         if self._guard is not None:
             self._guard.cancel()
         error = None if pump.cancelled() else pump.exception()
@@ -359,7 +360,7 @@ def _iterator_of(stream: Any) -> AsyncIterator[AgentEvent]:
 
 
 def _forget_cancels() -> None:
-    """The cancel that was delivered has done its work; the agent's task groups must not see it again in clean-up."""
+    """The cancel has done its work: the agent's task groups must not see it again in clean-up."""
     task = asyncio.current_task()
     while task is not None and task.cancelling():
         task.uncancel()

@@ -1,11 +1,11 @@
 """Turns the name of an agent in the settings into the agent, or says precisely why it can't.
 
-A name is `demo`, `openai` or `package.module:name`, where `name` may have dots. What lies there may be an object with
-`invoke`, a class or a plain function that makes one without arguments, or a bare `invoke` function. Names come from
-the operator's settings only, never from a request: loading runs their code.
+A name is `demo`, `openai` or `package.module:name`, where `name` may have dots. What lies there may be an
+object with `invoke`, a class or a plain function that makes one without arguments, or a bare `invoke`
+function. Names come from the operator's settings only, never from a request: loading runs their code.
 
-What `invoke` returns at run time is the driver's concern; here its shape is checked, so that the mistakes that can be
-seen without a turn are seen at start.
+What `invoke` returns at run time is the driver's concern; here its shape is checked, so that the mistakes
+that can be seen without a turn are seen at start.
 """
 
 import difflib
@@ -66,10 +66,10 @@ def _openai_agent(settings: Settings) -> Agent:
 
 def _split(name: str) -> tuple[str, str]:
     module_name, colon, path = name.partition(":")
-    if not (colon and all(module_name.split(".")) and all(path.split("."))):
-        _refuse(f"agent {name!r} is neither `demo` nor `openai` nor of the form `package.module:name`")
     if "/" in module_name or module_name.endswith(".py"):
         _refuse(f"agent {name!r} names a file; name its module: dots for slashes, no `.py`")
+    if not (colon and all(module_name.split(".")) and all(path.split("."))):
+        _refuse(f"agent {name!r} is neither `demo` nor `openai` nor of the form `package.module:name`")
     return module_name, path
 
 
@@ -115,7 +115,7 @@ def _suggestion(holder: object, part: str) -> str:
 
 
 def _as_agent(found: object, name: str) -> Agent:
-    """Decide by shape. A function that can be called without arguments is a factory, otherwise a bare `invoke`."""
+    """Decide by shape: a function that needs no arguments is a factory, any other a bare `invoke`."""
     if not inspect.isclass(found) and hasattr(found, "invoke"):
         return _checked(found, name)
     if not callable(found):
@@ -167,7 +167,7 @@ def _check_shape(function: Callable[..., Any], title: str) -> None:
 
 
 def _takes(function: Callable[..., object], count: int) -> bool:
-    """Whether it can be called with so many positional arguments. What tells no signature is given the chance."""
+    """Whether it takes so many positional arguments. What has no signature is given the chance."""
     try:
         signature = inspect.signature(function)
     except ValueError:

@@ -1,7 +1,8 @@
 """How driving an agent ends: exactly one of three outcomes, whatever the agent did.
 
-A `Cancelled` says only that the caller stopped the agent; what that means (an abort, a shutdown) the caller knows.
-`BadEvent` is how whoever takes an agent's events refuses one: the turn then fails with the refusal's code.
+A `Cancelled` says only that the caller stopped the agent; what that means (an abort, a shutdown) the caller
+knows. `BadEvent` is how whoever takes an agent's events refuses one: the turn then fails with the refusal's
+code.
 """
 
 from dataclasses import dataclass

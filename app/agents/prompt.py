@@ -4,7 +4,6 @@ A query is text, or a list of content parts in OpenAI's form: `{"type": "text", 
 `{"type": "image_url", "image_url": {"url": "data:<media type>;base64,<data>"}}`. Text parts are joined by newlines.
 """
 
-import binascii
 import re
 from base64 import b64decode
 from typing import Any
@@ -47,7 +46,7 @@ def _image(url: str, index: int) -> ImageRef:
         raise _bad(f"part {index}: an image must be a data URL with base64; other addresses are not fetched")
     try:
         b64decode(match[2], validate=True)
-    except binascii.Error as error:
+    except ValueError as error:
         raise _bad(f"part {index}: not base64 ({error})") from error
     return {"mimeType": match[1], "data": match[2]}
 

@@ -128,7 +128,7 @@ class Translation:
     def check_result(self, data: Any) -> None:
         """Raise `BadEvent` when a turn's structured result can't be stored."""
         try:
-            self._check_size(data)
+            self._check_size({"data": data})
         except NotJson as error:
             raise BadEvent(f"'completed' event: {error}") from error
 
@@ -163,7 +163,7 @@ class Translation:
                 case "user_message":
                     self._began = event.timestamp
                 case "assistant_message_start":
-                    self._enter(data["messageId"])
+                    self._resume(data["messageId"])
                     self._text = []
                 case "assistant_message_delta" if self._text is not None:
                     self._text.append(data["delta"])
@@ -174,21 +174,28 @@ class Translation:
                 case "assistant_thinking_message":
                     self._thinking = None
                 case "tool_call":
-                    self._enter(data["messageId"])
+                    self._resume(data["messageId"])
                     self._leave()
-                    tool = _Tool(data["id"], data["id"], data["name"], event.timestamp, event.metadata)
-                    self._tools[tool.agent_id] = tool
+                    self._tools[data["id"]] = _Tool(
+                        data["id"], data["id"], data["name"], event.timestamp, event.metadata
+                    )
                 case "tool_result":
-                    self._tools.pop(data["toolCallId"], None)
+                    self._forget_tool(data["toolCallId"])
                 case _:
                     pass
 
     def _recall_thinking(self, event: Envelope, data: dict[str, Any]) -> None:
-        self._enter(data["messageId"])
+        self._resume(data["messageId"])
         if self._thinking is None:
             self._thinking = []
             self._thinking_began = event.timestamp
         self._thinking.append(data["delta"])
+
+    def _resume(self, message_id: str) -> None:
+        """Open a stored segment: its id ends with its number."""
+        self._segments = int(message_id.rpartition("_")[2]) - 1
+        self._message_id = ""
+        self._enter()
 
     # ── text and thinking ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -237,11 +244,11 @@ class Translation:
             raise BadEvent(f"a turn may say {self._max_turn} bytes", code="turn_too_large")
         self._said += size
 
-    def _enter(self, message_id: str = "") -> None:
-        """Open a segment, unless one is open; a given id is that of a stored one."""
-        if not self._message_id or message_id not in ("", self._message_id):
+    def _enter(self) -> None:
+        """Open a segment, unless one is open."""
+        if not self._message_id:
             self._segments += 1
-            self._message_id = message_id or f"msg_{self.turn_id.removeprefix('turn_')}_{self._segments}"
+            self._message_id = f"msg_{self.turn_id.removeprefix('turn_')}_{self._segments}"
             self._tools_message_id = ""
             self._delta_tail = b',"messageId":"' + self._message_id.encode() + b'"}'
 
@@ -304,7 +311,7 @@ class Translation:
         marks = self._metadata
         if wire_id != agent_id:
             marks = metadata("agent", self._trace_id, toolCallId=agent_id)
-        self._tools[agent_id] = tool = _Tool(wire_id, agent_id, name, self._clock(), marks)
+        self._tools[wire_id] = tool = _Tool(wire_id, agent_id, name, self._clock(), marks)
         call = {
             "id": tool.id,
             "name": name,
@@ -323,19 +330,32 @@ class Translation:
         if not isinstance(is_error, bool):
             raise _wrong_shape("tool_ended", "isError", "true or false", is_error)
         content = event.get("content")
-        self._check_size(content)
-        drafts = [] if agent_id in self._tools else self._start_tool(agent_id, "unknown", None)
         text = content if isinstance(content, str) else encode(content).decode()
-        tool = self._tools[agent_id]
-        drafts.append(
-            self._tool_result(tool, content=text, error=(text or "error") if is_error else None, raw=content)
-        )
+        error = (text or "error") if is_error else None
+        raw = None if isinstance(content, str) else content
+        self._check_size({"id": agent_id, "content": text, "error": error, "rawContent": raw})
+        drafts: list[Draft] = []
+        tool = self._running_tool(agent_id)
+        if tool is None:
+            drafts = self._start_tool(agent_id, "unknown", None)
+            tool = next(reversed(self._tools.values()))
+        drafts.append(self._tool_result(tool, content=text, error=error, raw=content))
         return drafts
 
-    def _tool_result(self, tool: _Tool, *, content: str, error: str | None, raw: Any = "") -> Draft:
-        del self._tools[tool.agent_id]
+    def _running_tool(self, agent_id: str) -> _Tool | None:
+        """The running tool that the agent calls so: the last one, if it used the id again too soon."""
+        for tool in reversed(self._tools.values()):
+            if tool.agent_id == agent_id:
+                return tool
+        return None
+
+    def _forget_tool(self, wire_id: str) -> None:
+        self._tools.pop(wire_id, None)
         if self._message_id == "" and not self._tools:
             self._tools_message_id = ""
+
+    def _tool_result(self, tool: _Tool, *, content: str, error: str | None, raw: Any = "") -> Draft:
+        self._forget_tool(tool.id)
         result: dict[str, Any] = {
             "toolCallId": tool.id,
             "name": tool.name,

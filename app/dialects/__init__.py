@@ -1,0 +1,1 @@
+"""One folder, one outward protocol. They do not know each other."""

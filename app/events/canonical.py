@@ -3,8 +3,8 @@
 A value is encoded once, on the way in, and the same bytes are stored, replayed and streamed. They are UTF-8 JSON on
 one line, without characters that some clients take for a line's end, so any text is safe inside an SSE frame.
 
-What becomes of odd values: NUL and lone surrogates are kept (as escapes), integers of any size that Python prints
-are kept, tuples become arrays; NaN, infinities, keys that are no strings, nesting deeper than `MAX_DEPTH` and
+What becomes of odd values: NUL and lone surrogates are kept (as escapes; two that make a pair come back as the
+character they mean), integers of any size that Python prints are kept, tuples become arrays; NaN, infinities, keys that are no strings, nesting deeper than `MAX_DEPTH` and
 anything JSON has no word for are refused with `NotJson`.
 """
 
@@ -36,7 +36,7 @@ def encode(value: Any) -> bytes:
     except orjson.JSONEncodeError:
         return _encode_with_care(value)
     # orjson writes NaN and infinities as null, and a few types that JSON does not have as text.
-    if b"null" in encoded or type(value) is not str:
+    if type(value) is not str:
         _check(value, MAX_DEPTH)
     return encoded if encoded.isascii() else _escape_line_ends(encoded)
 
@@ -51,7 +51,7 @@ def encode_text(text: str) -> bytes:
 
 
 def decode(text: str | bytes) -> Any:
-    """Read JSON from outside, as strictly as `encode` writes it.
+    """Read JSON, as strictly as `encode` writes it, but for the depth, of which only what Python bears is refused.
 
     Raises `NotJson` for malformed text, bad UTF-8, NaN, infinities, overlong numbers and too deep nesting.
     """

@@ -14,8 +14,8 @@ import time
 _PART = r"[a-z2-7]{26}"
 _SESSION_ID = re.compile(rf"sess_({_PART})")
 _TURN_ID = re.compile(rf"turn_{_PART}")
-_EVENT_ID = re.compile(rf"evt_({_PART})_(\d{{1,18}})(?:~\d{{1,9}})?")
-_PLACE = re.compile(r"\d{1,18}")
+_EVENT_ID = re.compile(rf"evt_({_PART})_([0-9]{{1,18}})(?:~[0-9]{{1,9}})?")
+_PLACE = re.compile(r"[0-9]{1,18}")
 
 
 class BadCursor(ValueError):

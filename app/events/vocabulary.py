@@ -6,7 +6,9 @@ belongs to, the tool's name beside the tool call's id. Keys beyond the protocol'
 """
 
 import re
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired
+
+from typing_extensions import TypedDict  # pydantic refuses typing's own before Python 3.12
 
 VERSION = "1.0"
 
@@ -161,6 +163,7 @@ RESERVED = frozenset(SHAPES) | {
     "context_compressed",
     "session_joined",
     "session_left",
+    "abort_result",
     "pong",
 }
 """Types with a meaning of their own: neither an agent's unknown events nor a client's own may use them."""

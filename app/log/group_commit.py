@@ -39,6 +39,7 @@ class GroupCommit:
         self._store = store
         self._logs = logs
         self._waiting: list[Strand] = []
+        self._taken: list[Strand] = []
         self._arrived = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
         self.is_storing = True
@@ -58,9 +59,11 @@ class GroupCommit:
             self._writer.cancel()
             with suppress(asyncio.CancelledError):
                 await self._writer
-        for strand in self._waiting:
+        for strand in (*self._taken, *self._waiting):
             _settle(strand, Dropped("the server stopped"))
+        self._taken.clear()
         self._waiting.clear()
+        self.waiting_drafts = 0
 
     def open(self, strand: Strand) -> Strand:
         """Queue a strand. Until it is taken, `add` may put more drafts on it."""
@@ -82,8 +85,9 @@ class GroupCommit:
             if ahead > 0 and self.waiting_drafts > 1:
                 await asyncio.sleep(ahead)
             began = time.monotonic()
-            batch = self._take()
-            await self._write(batch)
+            self._taken = self._take()
+            await self._write(self._taken)
+            self._taken = []
             self.waited += time.monotonic() - began
 
     def _take(self) -> list[Strand]:
@@ -148,5 +152,6 @@ class GroupCommit:
 
 
 def _settle(strand: Strand, outcome: Placed | Dropped) -> None:
-    if strand.settled is not None:
-        strand.settled(outcome)
+    settled, strand.settled = strand.settled, None
+    if settled is not None:
+        settled(outcome)

@@ -60,20 +60,23 @@ class Logs:
             if not openings:
                 del self._openings[session_id]
 
-    @asynccontextmanager
-    async def open(self, session_id: str) -> AsyncIterator[SessionLog]:
-        """The session's log, for as long as the block runs.
+    async def take(self, session_id: str) -> SessionLog:
+        """A lease of the session's log: give it back with `release`.
 
         Raises `SessionNotFound` when the store has no such session.
         """
         if session_id in self._live:
-            log = self.lease(session_id)
-        else:
-            async with self.opening(session_id) as opening:
-                head = await self._store.head(session_id)
-                if head is None:
-                    raise SessionNotFound(f"There is no session {session_id}.")
-                log = opening.settle(head.place, is_closed=head.is_closed)
+            return self.lease(session_id)
+        async with self.opening(session_id) as opening:
+            head = await self._store.head(session_id)
+            if head is None:
+                raise SessionNotFound(f"There is no session {session_id}.")
+            return opening.settle(head.place, is_closed=head.is_closed)
+
+    @asynccontextmanager
+    async def open(self, session_id: str) -> AsyncIterator[SessionLog]:
+        """The session's log, for as long as the block runs."""
+        log = await self.take(session_id)
         try:
             yield log
         finally:

@@ -12,7 +12,7 @@ known already. So readers see every place once, in order, whoever wrote it.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import TypeAlias
 
 from app.errors import StorageUnavailable
@@ -34,7 +34,7 @@ class Page:
     `encoded` and `frames` remember what they made, so they are for spellings that many readers share.
     """
 
-    __slots__ = ("_encoded", "_frames", "after", "events", "size", "upto")
+    __slots__ = ("_encoded", "_ends", "_frames", "after", "events", "size", "upto")
 
     def __init__(self, after: int, upto: int, events: Sequence[Envelope]) -> None:
         self.after = after
@@ -43,6 +43,15 @@ class Page:
         self.size = sum(len(event.data) for event in events)
         self._encoded: dict[Encode, bytes] = {}
         self._frames: dict[Encode, list[bytes]] = {}
+        self._ends: dict[str | None, int] | None = None
+
+    def end_of(self, turn_id: str) -> int | None:
+        """The place at which this turn ends, if it does so in this page."""
+        if self._ends is None:
+            self._ends = {
+                event.turn_id: event.place for event in self.events if event.type == "agent_run_end"
+            }
+        return self._ends.get(turn_id)
 
     def encoded(self, encode: Encode) -> bytes:
         """All events in one spelling, joined."""
@@ -61,6 +70,10 @@ class Page:
     def since(self, place: int) -> "Page":
         """The part of the page after a place in its middle."""
         return Page(place, self.upto, [event for event in self.events if event.place > place])
+
+    def until(self, place: int) -> "Page":
+        """The part of the page up to a place in its middle."""
+        return Page(self.after, place, [event for event in self.events if event.place <= place])
 
 
 class SessionLog:
@@ -166,7 +179,7 @@ class SessionLog:
         is_whole = len(events) < which.limit and sum(len(event.data) for event in events) < which.budget
         return Page(which.after, upto if is_whole or not events else events[-1].place, events)
 
-    async def follow(self, after: int) -> AsyncIterator[Page]:
+    async def follow(self, after: int) -> AsyncGenerator[Page, None]:
         """Every event after a place, as pages, for ever: until the session ends. Close it with `aclosing`."""
         moved = asyncio.Event()
         self.watch(moved.set)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from app.events.ending import Ending
-from app.events.envelope import Draft, Envelope, Placed, place
+from app.events.envelope import Draft, Envelope, Placed, now_ms, place
 
 
 class Fence(NamedTuple):
@@ -32,8 +32,9 @@ class Strand:
     """Drafts of one writer for one session, in order: the unit that is stored whole or not at all.
 
     A turn's strand has a `fence` and the number in its turn of its first draft, counted from 1, by which a repeated
-    write is recognised; `ending` also settles the turn. A strand outside a turn has a `key` instead, unique for ever;
-    `closes_session` makes it the session's last. `settled` is called once, when it is known what became of it.
+    write is recognised (it is told the turn's last place); `ending` also settles the turn. A strand outside a turn
+    has a `key` instead, unique for ever; `closes_session` makes it the session's last. `settled` is called once, when
+    it is known what became of it.
     """
 
     session_id: str
@@ -49,7 +50,10 @@ class Strand:
 
 
 class Head(NamedTuple):
-    """Where a session's log stands: its last place, its count of lasting events, and the turn that runs, if any."""
+    """Where a session's log stands: its last place, its count of lasting events, and the turn that runs, if any.
+
+    `is_closing`: only its running turn and its last event may still be written; `is_closed`: nothing may.
+    """
 
     place: int
     lasting: int
@@ -105,6 +109,8 @@ class MemoryTurn:
     stored: int = 0
     last_place: int = 0
     ending: Ending | None = None
+    ended_at: int = 0
+    is_retired: bool = False
 
 
 class MemoryEventStore:
@@ -120,6 +126,11 @@ class MemoryEventStore:
         """Begin an empty log."""
         self.events[session_id] = []
         self.heads[session_id] = Head(0, 0, None, is_closed=False)
+
+    def forget(self, session_id: str) -> None:
+        """Remove the log and its turns."""
+        del self.events[session_id], self.heads[session_id]
+        self.turns = {i: turn for i, turn in self.turns.items() if turn.session_id != session_id}
 
     async def write(self, strands: Sequence[Strand]) -> list[Placed | None]:
         return [self._write(strand) for strand in strands]
@@ -147,42 +158,41 @@ class MemoryEventStore:
 
     def _write(self, strand: Strand) -> Placed | None:
         head = self.heads.get(strand.session_id)
-        if (
-            head is None
-            or head.is_closed
-            or (head.is_closing and not (strand.fence or strand.closes_session))
-        ):
+        turn = self.turns.get(strand.fence.turn_id) if strand.fence else None
+        if head is None:
             return None
-        skipped = 0
-        turn = None
-        if strand.fence is not None:
-            turn = self.turns[strand.fence.turn_id]
-            skipped = min(max(0, turn.stored + 1 - strand.first), len(strand.drafts))
-            repeated = skipped == len(strand.drafts)
-            if turn.epoch != strand.fence.epoch or (turn.ending is not None and not repeated):
+        if strand.fence is None:
+            if strand.key in self._keys:
+                return Placed(0, 0, len(strand.drafts), self._keys[strand.key])
+            if head.is_closed or (head.is_closing and not strand.closes_session):
                 return None
-            if repeated:
-                return Placed(head.place, head.lasting, skipped, turn.last_place)
-        elif strand.key is not None and strand.key in self._keys:
-            return Placed(head.place, head.lasting, len(strand.drafts), self._keys[strand.key])
-        return self._store(strand, head, turn, skipped)
+        else:
+            if turn is None or turn.epoch != strand.fence.epoch:
+                return None
+            if turn.stored >= strand.first:
+                return Placed(0, 0, len(strand.drafts), turn.last_place)
+            if turn.ending is not None or head.is_closed:
+                return None
+        return self._store(strand, head, turn)
 
-    def _store(self, strand: Strand, head: Head, turn: MemoryTurn | None, skipped: int) -> Placed:
-        last = head.place + len(strand.drafts) - skipped
-        placed = Placed(head.place, head.lasting, skipped, last)
+    def _store(self, strand: Strand, head: Head, turn: MemoryTurn | None) -> Placed:
+        last = head.place + len(strand.drafts)
+        placed = Placed(head.place, head.lasting, 0, last)
         turn_id = strand.fence.turn_id if strand.fence else None
         self.events[strand.session_id] += place(strand.session_id, turn_id, strand.drafts, placed)
-        lasting = sum(draft.is_lasting for draft in strand.drafts[skipped:])
+        lasting = sum(draft.is_lasting for draft in strand.drafts)
         running = head.running_turn
         if turn is not None:
             turn.stored = strand.first + len(strand.drafts) - 1
             turn.last_place = last
             turn.ending = strand.ending
             if strand.ending is not None:
+                turn.ended_at = now_ms()
                 running = None
         if strand.key is not None:
             self._keys[strand.key] = last
+        closed = strand.closes_session
         self.heads[strand.session_id] = Head(
-            last, head.lasting + lasting, running, strand.closes_session, head.is_closing
+            last, head.lasting + lasting, running, closed, head.is_closing or closed
         )
         return placed

@@ -17,7 +17,8 @@ class TurnWriter:
     """Appends a turn's drafts in order, under its fence.
 
     What is appended but not stored yet is bounded, by count and bytes; one draft is always admitted, however big.
-    Once the store has refused a strand, `is_fenced` is true, nothing more is written, and `fenced` was called.
+    Once the store has refused a strand, `is_fenced` is true, nothing more is appended, and `fenced` was called. Nothing
+    follows the drafts that end the turn.
     """
 
     def __init__(
@@ -39,11 +40,12 @@ class TurnWriter:
         self._waiting_bytes = 0
         self._strand: Strand | None = None
         self._room: asyncio.Future[None] | None = None
+        self._has_ended = False
         self.is_fenced = False
 
     def append(self, drafts: Sequence[Draft]) -> Awaitable[None] | None:
         """Queue drafts, at once; returns what to wait for before the next ones, if anything."""
-        if self.is_fenced:
+        if self.is_fenced or self._has_ended:
             return None
         strand = self._strand
         if strand is None or strand.is_taken:
@@ -57,6 +59,7 @@ class TurnWriter:
 
     def end(self, drafts: Sequence[Draft], ending: Ending) -> "asyncio.Future[Placed]":
         """Queue the turn's last drafts; the future has their place when they are stored, or raises `Dropped`."""
+        self._has_ended = True
         stored: asyncio.Future[Placed] = asyncio.get_running_loop().create_future()
         strand = Strand(self._session_id, self._fence, self._next, ending=ending)
         self._open(strand, stored)
@@ -89,7 +92,8 @@ class TurnWriter:
         if isinstance(outcome, Dropped) and not self.is_fenced:
             self.is_fenced = True
             self._fenced()
-        if self._room is not None and (self._waiting < MAX_WAITING_DRAFTS // 2 or self.is_fenced):
+        has_room = self._waiting < MAX_WAITING_DRAFTS // 2 and self._waiting_bytes < MAX_WAITING_BYTES // 2
+        if self._room is not None and (has_room or self.is_fenced):
             self._room.set_result(None)
             self._room = None
 

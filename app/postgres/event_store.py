@@ -13,6 +13,7 @@ import asyncpg
 
 from app.errors import StorageUnavailable
 from app.events.envelope import Envelope, Placed, now_ms
+from app.log.history import HistoryPage, HistoryQuery
 from app.log.store import Head, Slice, Strand, StrandRejected
 from app.postgres.pool import Connection, Pool
 
@@ -25,7 +26,7 @@ WITH strand AS (
     AS s(line, session_id, turn_id, epoch, first, key, status, code, closes, drafts, lasting)
 ), head AS MATERIALIZED (
   SELECT session_id, last_seq, lasting_count, phase FROM heads
-  WHERE session_id IN (SELECT session_id FROM strand) AND phase <> 'closed'
+  WHERE session_id IN (SELECT session_id FROM strand)
   ORDER BY session_id FOR UPDATE
 ), owner AS MATERIALIZED (
   SELECT id, epoch, state, stored, last_seq FROM turns
@@ -36,10 +37,10 @@ WITH strand AS (
   SELECT s.*, h.last_seq, h.lasting_count, e.seq AS key_seq, o.last_seq AS turn_seq,
     CASE WHEN h.session_id IS NULL THEN 'dropped'
          WHEN e.seq IS NOT NULL THEN 'repeated'
-         WHEN s.turn_id IS NULL THEN CASE WHEN s.closes OR h.phase = 'open' THEN 'fresh' ELSE 'dropped' END
-         WHEN o.epoch IS DISTINCT FROM s.epoch THEN 'dropped'
+         WHEN s.turn_id IS NOT NULL AND o.epoch IS DISTINCT FROM s.epoch THEN 'dropped'
          WHEN o.stored >= s.first THEN 'repeated'
-         WHEN o.state = 'running' THEN 'fresh'
+         WHEN h.phase = 'open' OR h.phase = 'closing' AND (s.turn_id IS NOT NULL OR s.closes) THEN
+           CASE WHEN s.turn_id IS NULL OR o.state = 'running' THEN 'fresh' ELSE 'dropped' END
          ELSE 'dropped' END AS fate
   FROM strand s
   LEFT JOIN head h USING (session_id)
@@ -54,7 +55,7 @@ SELECT line, fate, last_seq, lasting_count, coalesce(key_seq, turn_seq) AS store
 )
 
 _APPEND = (
-    _STRAND
+    _STRAND  # noqa: S608 - two constants
     + """, fresh AS (
   SELECT *,
     last_seq + coalesce(sum(drafts) OVER before, 0) AS after,
@@ -80,7 +81,7 @@ _APPEND = (
 ), written AS (
   INSERT INTO events (session_id, seq, ordinal, turn_id, type, ts, data, metadata, key)
   SELECT f.session_id, f.after + d.nth, f.ordinal_after + d.nth_lasting, f.turn_id, d.type, d.ts, d.data, d.metadata,
-         f.key
+         CASE WHEN d.nth = f.drafts THEN f.key END
   FROM unnest($13::int[], $14::int[], $15::int[], $16::text[], $17::bigint[], $18::json[], $19::json[])
     AS d(line, nth, nth_lasting, type, ts, data, metadata)
   JOIN fresh f USING (line)
@@ -112,25 +113,60 @@ WHERE t.id = f.turn_id"""
 _COLUMNS = ("session_id", "seq", "ordinal", "turn_id", "type", "ts", "data", "metadata", "key")
 
 _HEAD = """
-SELECT h.last_seq, h.lasting_count, t.id, h.phase = 'closed'
+SELECT h.last_seq, h.lasting_count, t.id, h.phase = 'closed', h.phase <> 'open'
 FROM heads h LEFT JOIN turns t ON t.session_id = h.session_id AND t.state = 'running'
 WHERE h.session_id = $1"""
 
-# The inner query finds out how far the budget reaches without fetching any data.
+# The inner query finds out how far the budget reaches without fetching any data: by their stored sizes without headers,
+# which are never more than their lengths, so that a page that is shorter than its budget is the last one.
 _READ = """
 SELECT session_id, seq, ordinal, turn_id, type, ts, data, metadata FROM (
-  SELECT *, sum(pg_column_size(data)) OVER (ORDER BY seq) - pg_column_size(data) AS size_before FROM (
+  SELECT *, coalesce(sum(pg_column_size(data) - 4) OVER before, 0) AS size_before FROM (
     SELECT * FROM events
     WHERE session_id = $1 AND seq > $2 AND seq <= $3
       AND ($4::text IS NULL OR ordinal IS NOT NULL OR turn_id = $4)
-    ORDER BY seq LIMIT $5) page) sized
+    ORDER BY seq LIMIT $5) page
+  WINDOW before AS (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) sized
 WHERE size_before < $6 ORDER BY seq"""
+
+_HISTORY = """
+SELECT session_id, seq, ordinal, turn_id, type, ts, data, metadata, found FROM (
+  SELECT *, count(*) OVER () AS found,
+         sum(pg_column_size(data)) OVER (ORDER BY seq {order}) - pg_column_size(data) AS size_before
+  FROM (
+    SELECT * FROM events
+    WHERE session_id = $1 AND seq > $2 AND seq < $3
+      AND ($4::bool OR ordinal IS NOT NULL)
+      AND ($5::text[] IS NULL OR type = ANY ($5))
+      AND ($6::bigint IS NULL OR ts >= $6)
+      AND ($7::bigint IS NULL OR ts < $7)
+      AND ($8::text IS NULL OR turn_id = $8)
+    ORDER BY seq {order} LIMIT $9) page) sized
+WHERE size_before < $10 ORDER BY seq {order} LIMIT $9 - 1"""
+
+_OLDEST_FIRST = _HISTORY.format(order="ASC")
+_NEWEST_FIRST = _HISTORY.format(order="DESC")
+
+_LASTING = """
+SELECT session_id, seq, ordinal, turn_id, type, ts, data, metadata FROM (
+  SELECT *, sum(pg_column_size(data)) OVER (ORDER BY ordinal) - pg_column_size(data) AS size_before FROM (
+    SELECT * FROM events WHERE session_id = $1 AND ordinal > $2 AND ordinal <= $3 ORDER BY ordinal LIMIT 1000) page
+  ) sized
+WHERE size_before < $4 ORDER BY ordinal"""
 
 _LAST_PLACE = 2**62
 
+# What can never be stored. Whatever else the server says (a standby took over, a disk is full) may pass.
+_CONTENT = (
+    ValueError,
+    asyncpg.DataError,
+    asyncpg.IntegrityConstraintViolationError,
+    asyncpg.ProgramLimitExceededError,
+)
+
 
 class PostgresEventStore:
-    """`app.log.store.EventStore` over a pool."""
+    """`app.log.store.EventStore` and `app.log.history.HistoryStore` over a pool."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -144,10 +180,16 @@ class PostgresEventStore:
                 async with connection.transaction():
                     return await _copy(connection, strands)
         except asyncpg.UniqueViolationError as error:
-            # The earlier try whose answer was lost was still committing; now it has.
-            raise StorageUnavailable(str(error)) from error
-        except asyncpg.PostgresError as error:
+            if error.constraint_name == "events_keyed":
+                # The earlier try whose answer was lost was still committing; now it has.
+                raise StorageUnavailable(str(error)) from error
+            raise StrandRejected(str(error)) from error
+        except _CONTENT as error:
             raise StrandRejected(f"{type(error).__name__}: {error}") from error
+        except asyncpg.PostgresError as error:
+            raise StorageUnavailable(
+                f"The database writes nothing ({type(error).__name__}: {error})."
+            ) from error
 
     async def head(self, session_id: str) -> Head | None:
         async with self._pool.connection() as connection:
@@ -160,6 +202,29 @@ class PostgresEventStore:
             rows = await connection.fetch(
                 _READ, session_id, which.after, upto, which.whole_turn, which.limit, which.budget
             )
+        return [Envelope(*row) for row in rows]
+
+    async def history(self, session_id: str, query: HistoryQuery) -> HistoryPage:
+        async with self._pool.connection() as connection:
+            rows = await connection.fetch(
+                _NEWEST_FIRST if query.is_descending else _OLDEST_FIRST,
+                session_id,
+                query.after,
+                _LAST_PLACE if query.before is None else query.before,
+                query.with_passing,
+                query.types,
+                query.since,
+                query.until,
+                query.turn_id,
+                query.limit + 1,
+                query.budget,
+            )
+        events = [Envelope(*row[:8]) for row in rows]
+        return HistoryPage(events, bool(rows) and rows[0]["found"] > len(rows))
+
+    async def lasting(self, session_id: str, after: int, upto: int, budget: int) -> Sequence[Envelope]:
+        async with self._pool.connection() as connection:
+            rows = await connection.fetch(_LASTING, session_id, after, upto, budget)
         return [Envelope(*row) for row in rows]
 
 
@@ -211,7 +276,7 @@ async def _copy(connection: Connection, strands: Sequence[Strand]) -> list[Place
 
 
 def _add_records(records: list[tuple[object, ...]], strand: Strand, placed: Placed) -> int:
-    session_id, key = strand.session_id, strand.key
+    session_id = strand.session_id
     turn_id = strand.fence.turn_id if strand.fence else None
     seq, ordinal = placed.after, placed.ordinal_after
     for draft in strand.drafts:
@@ -228,7 +293,7 @@ def _add_records(records: list[tuple[object, ...]], strand: Strand, placed: Plac
                 draft.timestamp,
                 draft.data,
                 draft.metadata,
-                key,
+                strand.key if seq == placed.last else None,
             )
         )
     return ordinal

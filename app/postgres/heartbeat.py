@@ -10,6 +10,8 @@ import threading
 
 import asyncpg
 
+from app.postgres.pool import storage_errors
+
 BEAT = """
 INSERT INTO replicas (id, beat_at) VALUES ($1, now()) ON CONFLICT (id) DO UPDATE SET beat_at = now()"""
 
@@ -33,12 +35,17 @@ class Heartbeat:
 
     async def start(self) -> None:
         """Beat once, then go on in a thread."""
-        connection = await asyncpg.connect(self._url, timeout=TIMEOUT)
-        try:
-            await connection.execute(BEAT, self._id)
-        finally:
-            await connection.close()
-        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+        with storage_errors():
+            connection = await asyncpg.connect(self._url, timeout=TIMEOUT, command_timeout=TIMEOUT)
+            try:
+                await connection.execute(BEAT, self._id)
+            finally:
+                await connection.close()
+        self._loop = asyncio.new_event_loop()
+        self._task = self._loop.create_task(self._beat_for_ever())
+        self._thread = threading.Thread(
+            target=self._run, args=(self._loop, self._task), name="heartbeat", daemon=True
+        )
         self._thread.start()
 
     async def stop(self) -> None:
@@ -47,16 +54,15 @@ class Heartbeat:
             return
         self._loop.call_soon_threadsafe(self._task.cancel)
         await asyncio.to_thread(self._thread.join, TIMEOUT * 2)
+        self._thread = None
 
-    def _run(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._task = self._loop.create_task(self._beat_for_ever())
+    def _run(self, loop: asyncio.AbstractEventLoop, beating: "asyncio.Task[None]") -> None:
         try:
-            self._loop.run_until_complete(self._task)
+            loop.run_until_complete(beating)
         except asyncio.CancelledError:
-            self._loop.run_until_complete(self._forget())
+            loop.run_until_complete(self._forget())
         finally:
-            self._loop.close()
+            loop.close()
 
     async def _beat_for_ever(self) -> None:
         while True:
@@ -68,7 +74,7 @@ class Heartbeat:
                         await asyncio.sleep(INTERVAL)
                 finally:
                     connection.terminate()
-            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever goes wrong, a live process goes on beating
                 _logger.warning("no heartbeat: %s", error)
                 await asyncio.sleep(INTERVAL)
 

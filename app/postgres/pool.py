@@ -7,6 +7,7 @@ outcome of a statement is unknown, is raised as `StorageUnavailable`; callers kn
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import TypeAlias
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
@@ -16,7 +17,7 @@ from app.errors import StorageUnavailable
 ACQUIRE_TIMEOUT = 5.0
 STATEMENT_TIMEOUT = 30.0
 
-Connection = PoolConnectionProxy[asyncpg.Record]
+Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
 
 _AWAY = (
     OSError,
@@ -36,6 +37,8 @@ def storage_errors() -> Iterator[None]:
     try:
         yield
     except _AWAY as error:
+        if isinstance(error, ValueError):
+            raise  # an argument that the driver can't send: to the driver that is an interface error, too
         raise StorageUnavailable(f"The database is away ({type(error).__name__}: {error}).") from error
 
 
@@ -45,7 +48,7 @@ class Pool:
     def __init__(self, url: str, *, size: int) -> None:
         self.url = url
         self.size = size
-        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self._pool: "asyncpg.Pool[asyncpg.Record] | None" = None
 
     async def open(self) -> None:
         """Connect once, so that a wrong address is found at the start."""
@@ -84,7 +87,7 @@ class Pool:
         return 0 if self._pool is None else self._pool.get_size() - self._pool.get_idle_size()
 
 
-async def _prepare(connection: asyncpg.Connection[asyncpg.Record]) -> None:
+async def _prepare(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
     await connection.set_type_codec(
         "json", schema="pg_catalog", format="binary", encoder=_as_is, decoder=_as_is
     )

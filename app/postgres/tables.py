@@ -78,7 +78,7 @@ class TurnTable(SQLModel, table=True):
 
 
 class EventTable(SQLModel, table=True):
-    """An event. `seq` is its place; `ordinal` counts lasting events; `key` names a draft outside of turns."""
+    """An event. `seq` is its place; `ordinal` counts lasting events; `key` is that of a strand outside of turns, on its last event."""
 
     __tablename__ = "events"
     __table_args__ = (

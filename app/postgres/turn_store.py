@@ -20,11 +20,11 @@ WITH head AS MATERIALIZED (
   SELECT session_id, last_seq, lasting_count FROM heads WHERE session_id = $1 AND phase = 'open' FOR UPDATE
 ), turn AS (
   INSERT INTO turns (id, session_id, state, owner, epoch, stored, first_seq, last_seq, trace_id, started_at, is_retired)
-  SELECT $2, session_id, 'running', $3, 1, $5, last_seq + 1, last_seq + $5, $4, $6::bigint, false FROM head
+  SELECT $2, session_id, 'running', $3, 1, $5::int, last_seq + 1, last_seq + $5::int, $4, $6::bigint, false FROM head
   ON CONFLICT (session_id) WHERE state = 'running' DO NOTHING
   RETURNING id
 ), moved AS (
-  UPDATE heads SET last_seq = heads.last_seq + $5, lasting_count = heads.lasting_count + $5
+  UPDATE heads SET last_seq = heads.last_seq + $5::int, lasting_count = heads.lasting_count + $5::int
   FROM turn WHERE session_id = $1
 ), touched AS (
   UPDATE sessions SET updated_at = $6::bigint FROM turn WHERE sessions.id = $1

@@ -74,7 +74,9 @@ class MemorySessionStore:
         return [self._standing(session) for session in mine[:limit]]
 
     async def update(self, session_id: str, change: Change, now: int) -> None:
-        session = self._sessions[session_id]
+        session = self._sessions.get(session_id)
+        if session is None:
+            return
         self._sessions[session_id] = replace(
             session,
             name=session.name if change.name is None else change.name,
@@ -84,15 +86,17 @@ class MemorySessionStore:
         )
 
     async def bury(self, session_id: str, now: int) -> bool:
-        session = self._sessions[session_id]
-        if session.deleted_at is not None:
+        session = self._sessions.get(session_id)
+        if session is None or session.deleted_at is not None:
             return False
         self._sessions[session_id] = replace(session, deleted_at=now)
         self._log.heads[session_id] = self._log.heads[session_id]._replace(is_closing=True)
         return True
 
     async def message_count(self, session_id: str) -> int:
-        return sum(e.type in ("user_message", "assistant_message") for e in self._log.events[session_id])
+        return sum(
+            e.type in ("user_message", "assistant_message") for e in self._log.events.get(session_id, [])
+        )
 
     async def purge(self, before: int) -> int:
         gone = [
@@ -101,7 +105,7 @@ class MemorySessionStore:
             if s.deleted_at is not None and s.deleted_at < before and s.id in self._log.events
         ]
         for session_id in gone:
-            del self._log.events[session_id], self._log.heads[session_id]
+            self._log.forget(session_id)
         return len(gone)
 
     def _standing(self, session: Session) -> Standing:

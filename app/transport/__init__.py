@@ -1,0 +1,1 @@
+"""Bytes to readers: cursors that follow a log over SSE and sockets. It knows no dialect by name."""

@@ -15,9 +15,10 @@ from typing import Any
 from app.agents.contract import Agent, Prompt, Scope
 from app.agents.driver import Bounds
 from app.agents.translate import MAX_EVENT, MAX_TURN, Translation
-from app.errors import NotFound, SessionBusy, ShuttingDown
+from app.errors import BadRequest, NotFound, ShuttingDown
+from app.events.canonical import NotJson
 from app.events.ending import Ending
-from app.events.envelope import Envelope, place
+from app.events.envelope import Envelope, now_ms, place
 from app.events.ids import new_turn_id
 from app.log.group_commit import GroupCommit
 from app.log.logs import Logs
@@ -85,7 +86,7 @@ class Supervisor:
         self._running: dict[str, Turn] = {}
         self._latest: dict[str, Turn] = {}
         self._claimed: set[str] = set()
-        self._starting: set[asyncio.Task[Started]] = set()
+        self._starting: dict[asyncio.Task[Started], str] = {}
         self.is_draining = False
         self.ended: dict[str, int] = {}
 
@@ -97,24 +98,27 @@ class Supervisor:
     async def start(self, session: Session, query: Query) -> Started:
         """Start a turn; returns when its first events are durable. The turn then runs on without the caller.
 
-        Raises `SessionBusy`, `SessionDeleted`, `ShuttingDown`, `StorageUnavailable` (it may have started all the same,
-        and is ended then).
+        Raises `SessionBusy`, `SessionDeleted`, `ShuttingDown`, `BadRequest` for content that is not JSON, `NotFound` when
+        the session's agent is not served here, and `StorageUnavailable` (it may have started all the same, and is ended
+        then).
         """
         if self.is_draining:
             raise ShuttingDown("The server is shutting down.")
-        if (running := self._running.get(session.id)) is not None:
-            raise SessionBusy("A turn is running in this session.", details={"turnId": running.id})
         start = asyncio.create_task(self._start(session, query), name=f"start in {session.id}")
-        self._starting.add(start)
-        start.add_done_callback(self._starting.discard)
+        self._starting[start] = session.id
+        start.add_done_callback(lambda start: self._starting.pop(start))
         return await asyncio.shield(start)
 
     async def abort(self, session_id: str, turn_id: str | None = None) -> Receipt | None:
         """Abort the session's running turn, or the named one only; returns when its ending is durable.
 
+        A turn that is just being started is running, too: a query and an abort that is sent right after it may meet here.
         Harmless when it has ended: the receipt then tells how. None when nothing runs and no turn was named. Raises
         `NotFound` for a turn that the session never had.
         """
+        starting = [start for start, session in self._starting.items() if session == session_id]
+        if starting and session_id not in self._running:
+            await asyncio.wait(starting)
         running = self._running.get(session_id)
         if running is not None and turn_id in (None, running.id):
             return await running.stop(Ending.aborted())
@@ -134,7 +138,10 @@ class Supervisor:
         self.is_draining = True
         deadline = time.monotonic() + grace
         await self._wait_for_turns(grace / 2)
-        stops = [asyncio.create_task(turn.stop(SHUTDOWN)) for turn in self._running.values()]
+        stops = [
+            asyncio.create_task(turn.stop(SHUTDOWN), name=f"{turn.id} stops")
+            for turn in self._running.values()
+        ]
         await self._wait_for_turns(deadline - LAST_WRITES - time.monotonic())
         for turn in list(self._running.values()):
             turn.end_now(SHUTDOWN)
@@ -146,15 +153,27 @@ class Supervisor:
         """End the running turns that nobody runs; returns how many."""
         ended = 0
         for orphan in await self._turns.orphans(self._replica_id, self._claimed, is_alone=is_alone):
+            if orphan.id in self._claimed:
+                continue  # it was started while the question was under way
             taken = await self._turns.take_over(orphan, self._replica_id)
             if taken is not None and await self._interrupt(taken):
                 ended += 1
         return ended
 
+    async def retire(self, age: float) -> int:
+        """Remove the deltas of turns that ended `age` seconds ago; returns of how many turns."""
+        return await self._turns.retire(now_ms() - round(age * 1000))
+
     async def _start(self, session: Session, query: Query) -> Started:
+        agent = self._agents.get(session.agent)
+        if agent is None:
+            raise NotFound(f"The agent {session.agent!r} is not served here.", code="agent_not_found")
         turn_id = new_turn_id()
         translation = self._translation(turn_id, session.agent, query.trace_id)
-        drafts = translation.begin(query.content)
+        try:
+            drafts = translation.begin(query.content)
+        except NotJson as error:
+            raise BadRequest(f"The query can't be kept: {error}.", code="bad_query") from error
         self._claimed.add(turn_id)
         try:
             async with self._logs.opening(session.id) as opening:
@@ -173,17 +192,15 @@ class Supervisor:
                 self._commit, session.id, Fence(turn_id, 1), written=len(drafts), fenced=fenced
             ),
             lambda: self._turns.tool_ids(session.id),
+            agent=agent,
+            scope=self._scope(session, turn_id, query.trace_id, placed.after),
+            prompt=query.prompt,
+            bounds=self._limits.bounds,
         )
         self._running[session.id] = turn
         turn.ended.add_done_callback(lambda ended: self._has_ended(session.id, turn, ended.result()))
         previous, self._latest[session.id] = self._latest.get(session.id), turn
-        turn.run(
-            self._agents[session.agent],
-            self._scope(session, turn_id, query.trace_id, placed.after),
-            query.prompt,
-            bounds=self._limits.bounds,
-            previous=previous,
-        )
+        turn.run(previous)
         return Started(turn_id, placed.after)
 
     def _translation(self, turn_id: str, agent: str, trace_id: str | None) -> Translation:
@@ -204,7 +221,8 @@ class Supervisor:
         return scope
 
     def _has_ended(self, session_id: str, turn: Turn, receipt: Receipt) -> None:
-        del self._running[session_id]
+        if self._running.get(session_id) is turn:  # else a reader of its last event has started the next one
+            del self._running[session_id]
         self._claimed.discard(turn.id)
         self._logs.release(session_id)
         self.ended[receipt.status] = self.ended.get(receipt.status, 0) + 1
@@ -219,7 +237,10 @@ class Supervisor:
             del self._latest[session_id]
 
     async def _wait_for_turns(self, seconds: float) -> None:
-        waiting: list[asyncio.Future[Any]] = [*(turn.ended for turn in self._running.values()), *self._starting]
+        waiting: list[asyncio.Future[Any]] = [
+            *(turn.ended for turn in self._running.values()),
+            *self._starting,
+        ]
         if waiting and seconds > 0:
             await asyncio.wait(waiting, timeout=seconds)
 

@@ -41,6 +41,11 @@ class Turn:
         translation: Translation,
         open_writer: Callable[[Callable[[], None]], TurnWriter],
         tool_ids: Callable[[], Awaitable[Sequence[str]]],
+        *,
+        agent: Agent,
+        scope: Scope,
+        prompt: Prompt,
+        bounds: Bounds,
     ) -> None:
         """`open_writer` is given what to call when the turn is fenced."""
         self.id = turn_id
@@ -48,16 +53,13 @@ class Turn:
         self._translation = translation
         self._writer = open_writer(self._fenced)
         self._tool_ids = tool_ids
-        self._drive: Drive | None = None
+        self._drive = Drive(agent, scope, prompt, self._take, self._said, bounds=bounds, name=turn_id)
         self._ending: Ending | None = None
         self._stop: Ending | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def run(
-        self, agent: Agent, scope: Scope, prompt: Prompt, *, bounds: Bounds, previous: "Turn | None" = None
-    ) -> None:
+    def run(self, previous: "Turn | None" = None) -> None:
         """Start the agent, once the agent of the session's previous turn has cleaned up."""
-        self._drive = Drive(agent, scope, prompt, self._take, self._said, bounds=bounds, name=self.id)
         if previous is None or previous.is_over:
             self._drive.start()
         else:
@@ -66,20 +68,18 @@ class Turn:
     @property
     def is_over(self) -> bool:
         """Whether the agent's code has stopped running, or was given up on."""
-        return self._drive is None or self._drive.is_over
+        return self._drive.is_over
 
     async def over(self) -> None:
         """Wait until the agent's code has stopped running."""
-        if self._drive is not None:
-            await self._drive.wait()
+        await self._drive.wait()
 
     async def stop(self, ending: Ending) -> Receipt:
         """Cancel the agent and end the turn so, unless it has ended already; returns when its ending is durable."""
         is_first = self._ending is None and self._stop is None
         if is_first:
             self._stop = ending
-        if self._drive is not None:
-            await self._drive.cancel()
+        await self._drive.cancel()
         receipt = await asyncio.shield(self.ended)
         return Receipt(
             receipt.turn_id, receipt.status, receipt.last_place, is_first and self._ending is ending
@@ -91,8 +91,7 @@ class Turn:
 
     async def _start_after(self, previous: "Turn") -> None:
         await previous.over()
-        if self._drive is not None:
-            self._drive.start()
+        self._drive.start()
 
     def _take(self, event: AgentEvent) -> Awaitable[None] | None:
         if self._translation.needs_tool_ids(event):
@@ -129,19 +128,18 @@ class Turn:
             return
         self._ending = ending
         stored = self._writer.end(self._translation.end(ending), ending)
-        stored.add_done_callback(self._stored)
+        stored.add_done_callback(lambda stored: self._stored(stored, ending))
 
-    def _stored(self, stored: "asyncio.Future[Placed]") -> None:
-        error = stored.exception()
-        if isinstance(error, Dropped):
+    def _stored(self, stored: "asyncio.Future[Placed]", ending: Ending) -> None:
+        try:
+            receipt = Receipt(self.id, ending.status, stored.result().last)
+        except Dropped:
             # Whoever took the turn over has written its ending.
-            self.ended.set_result(Receipt(self.id, "interrupted", 0))
-        elif self._ending is not None:
-            self.ended.set_result(Receipt(self.id, self._ending.status, stored.result().last))
+            receipt = Receipt(self.id, "interrupted", 0)
+        self.ended.set_result(receipt)
 
     def _fenced(self) -> None:
-        if self._drive is not None:
-            self._spawn(self._drive.cancel())
+        self._spawn(self._drive.cancel())
 
     def _spawn(self, work: "Awaitable[None]") -> None:
         async def run() -> None:

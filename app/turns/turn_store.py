@@ -73,6 +73,7 @@ class MemoryTurnStore:
         self._log = log
         self._first: dict[str, int] = {}
         self._owners: dict[str, str] = {}
+        self._traces: dict[str, str | None] = {}
 
     async def start(
         self, turn_id: str, session_id: str, drafts: Sequence[Draft], *, owner: str, trace_id: str | None
@@ -86,6 +87,7 @@ class MemoryTurnStore:
         self._log.heads[session_id] = head._replace(running_turn=turn_id)
         self._first[turn_id] = head.place + 1
         self._owners[turn_id] = owner
+        self._traces[turn_id] = trace_id
         [placed] = await self._log.write([Strand(session_id, Fence(turn_id, 1), drafts=list(drafts))])
         assert placed is not None  # noqa: S101 - the turn was stored two lines above
         return placed
@@ -102,24 +104,30 @@ class MemoryTurnStore:
         ]
 
     async def take_over(self, turn: TurnRow, owner: str) -> TurnRow | None:
-        stored = self._log.turns[turn.id]
-        if stored.epoch != turn.epoch or stored.ending is not None:
+        stored = self._log.turns.get(turn.id)
+        if stored is None or stored.epoch != turn.epoch or stored.ending is not None:
             return None
         stored.epoch += 1
         self._owners[turn.id] = owner
         return self._row(turn.id)
 
     async def tool_ids(self, session_id: str) -> Sequence[str]:
-        events = self._log.events[session_id]
+        events = self._log.events.get(session_id, [])
         return [decode(event.data)["id"] for event in events if event.type == "tool_call"]
 
     async def retire(self, before: int) -> int:
-        ended = {i for i, turn in self._log.turns.items() if turn.ending is not None}
+        due = {
+            turn_id: turn
+            for turn_id, turn in self._log.turns.items()
+            if turn.ending is not None and turn.ended_at < before and not turn.is_retired
+        }
+        for turn in due.values():
+            turn.is_retired = True
         for session_id, events in self._log.events.items():
             self._log.events[session_id] = [
-                e for e in events if e.ordinal is not None or e.turn_id not in ended or e.timestamp >= before
+                event for event in events if event.ordinal is not None or event.turn_id not in due
             ]
-        return len(ended)
+        return len(due)
 
     def _row(self, turn_id: str) -> TurnRow:
         turn = self._log.turns[turn_id]
@@ -131,6 +139,7 @@ class MemoryTurnStore:
             turn.stored,
             self._first[turn_id],
             turn.last_place,
+            self._traces[turn_id],
             status=ending.status if ending else None,
             code=ending.code if ending else None,
         )

@@ -1,8 +1,11 @@
-"""Helpers of the driver's tests: a drive whose events and outcomes are recorded, and what may not be left behind."""
+"""Helpers of the driver's tests: a drive whose events and outcomes are recorded, and what may not be left
+behind.
+"""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from types import AsyncGeneratorType
 from typing import Any
 
 from app.agents.contract import AgentEvent, Prompt, Scope
@@ -93,11 +96,11 @@ async def nothing_left() -> AsyncIterator[None]:
         for _ in range(3):
             await asyncio.sleep(0)
         assert asyncio.all_tasks() - tasks == set()
-        assert [each for each in loop._asyncgens if _is_live_agent(each)]  # type: ignore[attr-defined] == []
+        assert [each for each in loop._asyncgens if _is_live_agent(each)] == []  # type: ignore[attr-defined]
         assert complaints == []
     finally:
         loop.set_exception_handler(None)
 
 
-def _is_live_agent(generator: AsyncGenerator[Any, None]) -> bool:
+def _is_live_agent(generator: AsyncGeneratorType[Any, Any]) -> bool:
     return generator.ag_frame is not None and "/tests/agents/test_" in generator.ag_code.co_filename

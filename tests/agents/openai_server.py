@@ -1,7 +1,8 @@
 """A scripted server that speaks OpenAI's streaming chat completions, on loopback.
 
-Each request takes the next `Reply` of the script; when the script is used up, `DEFAULT`. Requests are kept as they came.
-A reply that ends with `hold=True` keeps its stream open until the client hangs up, and `hung_up` tells that it did.
+Each request takes the next `Reply` of the script; when the script is used up, `DEFAULT`. Requests are kept as
+they came. A reply that ends with `hold=True` keeps its stream open until the client hangs up, and `hung_up`
+tells that it did; `asked` that a request has come.
 """
 
 import asyncio
@@ -36,7 +37,7 @@ def reasoning(content: str, field_name: str = "reasoning_content") -> Chunk:
 
 def fragment(
     index: int | None, arguments: str = "", *, id: str | None = None, name: str | None = None
-) -> Chunk:  # noqa: A002 - the protocol's word
+) -> Chunk:
     """A piece of a tool call."""
     call = {"index": index, "id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
     return chunk({"tool_calls": [call]})
@@ -92,6 +93,7 @@ class OpenAIServer:
 
     script: deque[Reply] = field(default_factory=deque)
     requests: list[Request] = field(default_factory=list)
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
     hung_up: asyncio.Event = field(default_factory=asyncio.Event)
     base_url: str = ""
     _server: asyncio.Server | None = None
@@ -126,6 +128,7 @@ class OpenAIServer:
             try:
                 while True:
                     self.requests.append(await _read_request(reader))
+                    self.asked.set()
                     reply = self.script.popleft() if self.script else DEFAULT
                     if not await self._answer(reply, reader, writer):
                         return
@@ -162,8 +165,8 @@ async def _read_request(reader: asyncio.StreamReader) -> Request:
 
 async def _send_error(writer: asyncio.StreamWriter, reply: Reply) -> None:
     body = json.dumps(reply.error).encode()
-    head = f"HTTP/1.1 {reply.status} Error\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-    writer.write(head.encode() + body)
+    head = f"HTTP/1.1 {reply.status} Error\r\ncontent-type: application/json\r\n"
+    writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
     await writer.drain()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
+from app.agents import driver
 from app.agents.contract import AgentEvent
 from app.agents.driver import Bounds, Drive, abandoned_pumps
 from app.agents.outcome import BadEvent, Cancelled, Completed, Failed, Outcome
@@ -17,7 +18,9 @@ from tests.agents.driving import COMPLETED, PATIENCE, FunctionAgent, Recorded, n
 
 Events = AsyncIterator[AgentEvent]
 FAILED: AgentEvent = {"type": "failed", "details": "no luck", "retryable": True, "code": "luck"}
-NO_TERMINAL = Failed("the stream ended without `completed` or `failed`", False, "agent_protocol_error")
+NO_TERMINAL = Failed(
+    "the stream ended without `completed` or `failed`", retryable=False, code="agent_protocol_error"
+)
 
 
 def raised(details: str) -> Failed:
@@ -148,6 +151,13 @@ class Handmade:
         return future
 
 
+class HandmadeBad(Handmade):
+    """It can't be closed either."""
+
+    def __init__(self) -> None:
+        self._left = [{}]
+
+
 class BadAiter:
     def __aiter__(self) -> Events:
         raise ValueError("aiter")
@@ -207,11 +217,11 @@ async def dictlike() -> Events:
 GALLERY: list[tuple[Callable[[], Any], Outcome]] = [
     (good, Completed()),
     (good_with_null, Completed(None, has_data=True)),
-    (failing, Failed("no luck", True, "luck")),
-    (failing_without_code, Failed("", False, None)),
+    (failing, Failed("no luck", retryable=True, code="luck")),
+    (failing_without_code, Failed("", retryable=False, code=None)),
     (empty, NO_TERMINAL),
     (no_terminal, NO_TERMINAL),
-    (two_terminals, Failed("no luck", True, "luck")),
+    (two_terminals, Failed("no luck", retryable=True, code="luck")),
     (chatters_on, Completed()),
     (raises_at_once, raised("ValueError: first line")),
     (raises_later, raised("ValueError: later")),
@@ -225,18 +235,37 @@ GALLERY: list[tuple[Callable[[], Any], Outcome]] = [
     (raises_the_unprintable, raised("Unprintable")),
     (in_a_cancel_scope, Completed()),
     (Handmade, Completed()),
+    (
+        HandmadeBad,
+        Failed(
+            "an event is an object with a string `type`, not {}", retryable=False, code="agent_protocol_error"
+        ),
+    ),
     (BadAiter, raised("ValueError: aiter")),
     (
         NoAnext,
-        Failed("`__aiter__` must return an async iterator, not object", False, "agent_protocol_error"),
+        Failed(
+            "`__aiter__` must return an async iterator, not object",
+            retryable=False,
+            code="agent_protocol_error",
+        ),
     ),
     (raises_in_the_call, raised("ValueError: call")),
     (awaited_first, Completed()),
     (
         awaited_none,
-        Failed("`invoke` must return an async iterable, not NoneType", False, "agent_protocol_error"),
+        Failed(
+            "`invoke` must return an async iterable, not NoneType",
+            retryable=False,
+            code="agent_protocol_error",
+        ),
     ),
-    (list, Failed("`invoke` must return an async iterable, not list", False, "agent_protocol_error")),
+    (
+        list,
+        Failed(
+            "`invoke` must return an async iterable, not list", retryable=False, code="agent_protocol_error"
+        ),
+    ),
     (dictlike, Completed(1, has_data=True)),
 ]
 
@@ -247,6 +276,7 @@ async def test_any_agent_has_exactly_one_outcome(shape: Callable[[], Any], outco
         recorded = await Recorded(shape).run()
         assert recorded.outcome == outcome
         assert not recorded.drive.abandoned
+        assert recorded.drive.is_over
 
 
 @pytest.mark.parametrize(
@@ -334,6 +364,7 @@ async def test_the_outcome_is_told_before_the_agent_has_cleaned_up() -> None:
     recorded.drive.start()
     await recorded.has_ended.wait()
     assert cleaned_up == []
+    assert not recorded.drive.is_over
     may_clean_up.set()
     await recorded.over()
     assert cleaned_up == ["yes"]
@@ -373,7 +404,7 @@ async def test_an_agent_that_can_not_be_ended_after_its_terminal_is_abandoned() 
 
 
 async def test_back_pressure_holds_the_agent() -> None:
-    room = asyncio.Event()
+    full, room = asyncio.Event(), asyncio.Event()
     steps: list[int] = []
 
     async def agent() -> Events:
@@ -383,12 +414,12 @@ async def test_back_pressure_holds_the_agent() -> None:
         yield COMPLETED
 
     async def wait_for_room() -> None:
+        full.set()
         await room.wait()
 
     recorded = Recorded(agent, sink=lambda _: wait_for_room())
     recorded.drive.start()
-    while not recorded.events:
-        await asyncio.sleep(0)
+    await full.wait()
     assert steps == [0]
     room.set()
     await recorded.over()
@@ -405,12 +436,21 @@ async def raise_later(error: BaseException) -> None:
 @pytest.mark.parametrize(
     ("error", "outcome"),
     [
-        (BadEvent("NaN is no JSON"), Failed("NaN is no JSON", False, "bad_event")),
-        (BadEvent("17 MiB", code="event_too_large"), Failed("17 MiB", False, "event_too_large")),
-        (StorageUnavailable("no database"), Failed("no database", True, "storage_unavailable")),
-        (TarkoError("odd", code="odd"), Failed("odd", False, "odd")),
-        (KeyError("bug"), Failed("an event could not be taken", False, "internal_error")),
-        (asyncio.CancelledError(), Failed("an event could not be taken", False, "internal_error")),
+        (BadEvent("NaN is no JSON"), Failed("NaN is no JSON", retryable=False, code="bad_event")),
+        (
+            BadEvent("17 MiB", code="event_too_large"),
+            Failed("17 MiB", retryable=False, code="event_too_large"),
+        ),
+        (
+            StorageUnavailable("no database"),
+            Failed("no database", retryable=True, code="storage_unavailable"),
+        ),
+        (TarkoError("odd", code="odd"), Failed("odd", retryable=False, code="odd")),
+        (KeyError("bug"), Failed("an event could not be taken", retryable=False, code="internal_error")),
+        (
+            asyncio.CancelledError(),
+            Failed("an event could not be taken", retryable=False, code="internal_error"),
+        ),
     ],
 )
 async def test_an_event_that_is_refused_fails_the_turn(
@@ -553,10 +593,10 @@ async def deaf_until(release: asyncio.Event) -> None:
 async def released(release: asyncio.Event) -> None:
     """Let the abandoned agent go, so that the next test finds none."""
     assert abandoned_pumps() == 1
+    (pump,) = driver._abandoned
     release.set()
-    async with asyncio.timeout(PATIENCE):
-        while abandoned_pumps():
-            await asyncio.sleep(0)
+    await asyncio.wait({pump}, timeout=PATIENCE)
+    assert abandoned_pumps() == 0
 
 
 class Parked:
@@ -677,6 +717,12 @@ async def test_many_cancels_share_one_escalation(needed: int) -> None:
         assert cancels == needed
         assert recorded.outcome == Cancelled()
         await recorded.cancelled()
+
+
+async def test_a_cancel_after_the_end_changes_nothing() -> None:
+    recorded = await Recorded(good).run()
+    await recorded.cancelled()
+    assert recorded.outcome == Completed()
 
 
 async def test_a_canceller_that_is_cancelled_does_not_stop_the_escalation() -> None:

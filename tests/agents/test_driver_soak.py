@@ -37,28 +37,33 @@ class Scripted:
                 self.left += 1
 
     async def _step(self, what: str, count: int) -> AsyncIterator[AgentEvent]:
-        match what:
-            case "text":
-                for number in range(count):
-                    yield text(str(number))
-            case "wait":
-                for _ in range(count):
-                    await asyncio.sleep(0)
-            case "group":
-                async with asyncio.TaskGroup() as group:
-                    for _ in range(count):
-                        group.create_task(asyncio.sleep(0))
-            case "deaf":
-                try:
-                    await asyncio.sleep(0)
-                except asyncio.CancelledError:
-                    yield text("swallowed")
-            case "raise":
-                raise ValueError
-            case "bad":
-                yield {}
-            case "end":
-                yield COMPLETED
+        if what == "raise":
+            raise ValueError
+        try:
+            await pause(what, count)
+        except asyncio.CancelledError:
+            if what != "deaf":
+                raise
+            yield text("swallowed")
+        for event in events_of(what, count):
+            yield event
+
+
+async def pause(what: str, count: int) -> None:
+    if what == "group":
+        async with asyncio.TaskGroup() as group:
+            for _ in range(count):
+                group.create_task(asyncio.sleep(0))
+    elif what in {"wait", "deaf"}:
+        for _ in range(count):
+            await asyncio.sleep(0)
+
+
+def events_of(what: str, count: int) -> list[AgentEvent]:
+    if what == "text":
+        return [text(str(number)) for number in range(count)]
+    last: dict[str, list[AgentEvent]] = {"bad": [{}], "end": [COMPLETED]}
+    return last.get(what, [])
 
 
 KINDS = ["text", "wait", "group", "deaf", "raise", "bad", "end"]
@@ -113,10 +118,7 @@ def test_whatever_an_agent_does_and_whenever_it_is_cancelled(steps: list[Step], 
 
 
 def produced(steps: list[Step]) -> list[AgentEvent]:
-    events = []
-    for what, count in steps:
-        events += [text(str(number)) for number in range(count)] if what == "text" else []
-    return events
+    return [event for what, count in steps if what == "text" for event in events_of(what, count)]
 
 
 def expected(steps: list[Step]) -> Any:
@@ -124,8 +126,10 @@ def expected(steps: list[Step]) -> Any:
         if what == "end":
             return Completed()
         if what == "raise":
-            return Failed("ValueError", False, "agent_exception")
+            return Failed("ValueError", retryable=False, code="agent_exception")
         if what == "bad":
             details = "an event is an object with a string `type`, not {}"
-            return Failed(details, False, "agent_protocol_error")
-    return Failed("the stream ended without `completed` or `failed`", False, "agent_protocol_error")
+            return Failed(details, retryable=False, code="agent_protocol_error")
+    return Failed(
+        "the stream ended without `completed` or `failed`", retryable=False, code="agent_protocol_error"
+    )

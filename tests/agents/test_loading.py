@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.agents.collect import collect
-from app.agents.loading import BareAgent, agent_name, load_agent
+from app.agents.loading import agent_name, load_agent
 from app.errors import AgentLoadError
 from app.settings import Settings
 
@@ -66,10 +66,6 @@ class Coroutine:
         return []
 
 
-class NoSignature(type):
-    pass
-
-
 async def bare(scope, prompt):
     yield {"type": "text", "delta": "bare"}
     yield {"type": "completed"}
@@ -119,7 +115,7 @@ instance = Plain()
 call = Callable(1)
 partial = functools.partial(bare)
 number = 7
-builtin = print
+no_signature = dict
 """
 
 
@@ -191,7 +187,7 @@ async def test_every_shape_of_agent_is_loaded(path: str, text: str) -> None:
         ("factory_of_none", "None has no `invoke`"),
         ("factory_of_coroutine_agent", "`invoke` is an `async def` without `yield`"),
         ("number", "is a int: it has no `invoke` and isn't a function or a class"),
-        ("dict", "there is no 'dict'"),
+        ("no_signature", "a dict has no `invoke`"),
     ],
 )
 @pytest.mark.usefixtures("module")
@@ -252,7 +248,7 @@ def test_packages_work_and_the_path_gets_the_directory_once(module: Callable[[st
 @pytest.mark.usefixtures("module")
 def test_an_agents_name_is_its_own_or_the_last_part_of_where_it_was() -> None:
     assert agent_name(load_agent("loadable:Plain", Settings()), "loadable:Plain") == "plain agent"
-    assert agent_name(BareAgent(lambda scope, prompt: None), "loadable:holder.bare") == "bare"  # type: ignore[arg-type,return-value]
+    assert agent_name(load_agent("loadable:bare", Settings()), "loadable:holder.bare") == "bare"
     assert agent_name(load_agent("demo", Settings()), "demo") == "demo"
 
 

@@ -1,11 +1,11 @@
 """An agent over any server that speaks OpenAI's chat completions: OpenAI itself, a local model, a gateway.
 
-It keeps no conversation: earlier messages come from the scope's transcript, so any replica can run the next turn.
-Functions registered with it are the model's tools; the calls of one step run at the same time. The HTTP stream is
-closed, and closing awaited, on every way out, so that a cancelled turn stops the model too.
+It keeps no conversation: earlier messages come from the scope's transcript, so any replica can run the next
+turn. Functions registered with it are the model's tools; the calls of one step run at the same time. The HTTP
+stream is closed, and closing awaited, on every way out, so that a cancelled turn stops the model too.
 
-Nothing is retried here (`max_retries=0`): `failed` says whether asking again makes sense, and the caller decides.
-An answer that ends because it is too long (`finish_reason: length`) counts as completed.
+Nothing is retried here (`max_retries=0`): `failed` says whether asking again makes sense, and the caller
+decides. An answer that ends because it is too long (`finish_reason: length`) counts as completed.
 """
 
 import asyncio
@@ -37,7 +37,8 @@ _NO_RESULT = "The turn was stopped before this tool had a result."
 class OpenAIChatAgent:
     """`tools` are Python functions; more can be added with the decorator `tool`.
 
-    `max_rounds` bounds how often the model may be asked in one turn, `timeout` (seconds) each wait for the provider.
+    `max_rounds` bounds how often the model may be asked in one turn, `timeout` (seconds) each wait for the
+    provider.
     """
 
     name = "openai"
@@ -53,7 +54,7 @@ class OpenAIChatAgent:
         max_rounds: int = 16,
         timeout: float = 300.0,
     ) -> None:
-        # Local servers take any key, but the SDK wants one. The environment's key is not for foreign addresses.
+        # Local servers take any key, but the SDK wants one. The environment's is not for foreign addresses.
         self._key = api_key or ("" if base_url else os.environ.get("OPENAI_API_KEY", ""))
         self._client = openai.AsyncOpenAI(
             api_key=self._key or "unset", base_url=base_url, timeout=timeout, max_retries=0
@@ -214,7 +215,7 @@ class _Answer:
             self._take_fragment(fragment)
 
     def _take_fragment(self, fragment: ChoiceDeltaToolCall) -> None:
-        """Fragments belong together by index. Some servers give every call the index 0 but an id of its own."""
+        """Fragments belong together by index; some servers have only index 0, but an id for each call."""
         calls = self._calls.setdefault(fragment.index or 0, [])
         if not calls or (fragment.id and fragment.id != calls[-1].id):
             calls.append(_Call(fragment.id or f"call_{uuid.uuid4().hex}"))

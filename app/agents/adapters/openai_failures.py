@@ -1,7 +1,8 @@
 """What goes wrong at an OpenAI-compatible provider, as the `failed` event that a turn ends with.
 
-The class of the error and the status decide, then the provider's own code; never its prose. What was visible already
-must not be said again, so a failure after the first text is never retryable. The key appears in no message.
+The class of the error and the status decide, then the provider's own code; never its prose. What was visible
+already must not be said again, so a failure after the first text is never retryable. The key appears in no
+message.
 """
 
 import re

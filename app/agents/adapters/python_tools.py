@@ -1,8 +1,8 @@
 """Python functions as tools of a model: their JSON schema, and calling them with what the model wrote.
 
-A call never raises: whatever goes wrong (no such tool, arguments that are not JSON or don't fit, an exception) is a
-result with `is_error`, which the model reads and may mend. Results are JSON. Synchronous functions run in a thread;
-when a turn is cancelled, the thread runs on to its end, for Python can't stop it.
+A call never raises: whatever goes wrong (no such tool, arguments that are not JSON or don't fit, an
+exception) is a result with `is_error`, which the model reads and may mend. Results are JSON. Synchronous
+functions run in a thread; when a turn is cancelled, the thread runs on to its end, for Python can't stop it.
 """
 
 import asyncio
@@ -100,7 +100,7 @@ class PythonTools:
 
 
 def _arguments_model(function: Callable[..., Any]) -> type[BaseModel]:
-    """A model of the parameters. Fields have neutral names and aliases, so that no parameter can hide a method."""
+    """A model of the parameters. Its fields have neutral names, so that none can hide a method."""
     hints = get_type_hints(function, include_extras=True)
     fields: dict[str, Any] = {}
     for number, parameter in enumerate(inspect.signature(function).parameters.values()):
@@ -127,7 +127,7 @@ def _complaint(error: ValidationError) -> str:
 
 
 def _json(value: object) -> Json:
-    """Strict JSON of anything: models and dates as pydantic writes them, NaN as null, the rest as its text."""
+    """Strict JSON of anything: models and dates as pydantic writes them, NaN as null, else its text."""
     return from_json(to_json(value, bytes_mode="base64", inf_nan_mode="null", fallback=str))
 
 

@@ -1,0 +1,1 @@
+"""Tarko's Agent Protocol as it is documented: `/api/v1` and `/ws`."""

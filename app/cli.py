@@ -1,0 +1,294 @@
+"""The command line: its words, its options, and what becomes of a failure. What a command does is in `app.commands`.
+
+Promise: nothing heavy is imported before a command is chosen, so `--help` and the commands that talk to a server start
+fast; and a failure is one line on stderr, never a traceback.
+"""
+
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from app import __version__
+from app.errors import TarkoError
+
+if TYPE_CHECKING:
+    from app.commands.client import Server
+
+
+class Commands(TyperGroup):
+    """The commands, with the one place where a failure becomes a line and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except TarkoError as error:
+            typer.echo(f"tarko-server: {_one_line(error)} ({error.code})", err=True)
+            raise typer.Exit(2 if error.code in _USAGE else 1) from error
+        except BrokenPipeError as error:
+            # Whoever read has had enough. Python would complain when it flushes stdout at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from error
+
+
+_USAGE = {"not_supported", "bad_url"}
+
+app = typer.Typer(
+    name="tarko-server",
+    cls=Commands,
+    help="Serves any agent over Tarko's Agent Protocol, from a durable log; and talks to such a server.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+SETTINGS_HELP = """Every setting can be given by an environment variable; a flag overrules it.
+
+Without a flag of their own, because a list of processes shows flags to everybody: TARKO_TOKENS, TARKO_OPENAI_API_KEY.
+
+Others: TARKO_COOKIE_LIFETIME, TARKO_PING_INTERVAL, TARKO_SEND_TIMEOUT, TARKO_MAX_BODY, TARKO_MAX_EVENT, TARKO_MAX_TURN,
+TARKO_OPENAI_BASE_URL, TARKO_OPENAI_MODEL, TARKO_OPENAI_SYSTEM_PROMPT.
+"""
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        help="The server. Unset: TARKO_URL, else http://127.0.0.1 at TARKO_PORT (8888).",
+        show_default=False,
+    ),
+]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token", envvar="TARKO_TOKEN", help="Who you are, where the server asks.", show_default=False
+    ),
+]
+SessionArgument = Annotated[str, typer.Argument(metavar="SESSION", help="The session's id.")]
+
+
+class LogLevel(StrEnum):
+    """How much the server tells."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class From(StrEnum):
+    """Where a tail begins."""
+
+    START = "start"
+    NOW = "now"
+
+
+def _show_version(is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(f"tarko-server {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(epilog=SETTINGS_HELP)
+def serve(
+    agent: Annotated[
+        str | None,
+        typer.Argument(
+            envvar="TARKO_AGENT", help="`demo`, `openai`, or `package.module:name`.", show_default=False
+        ),
+    ] = None,
+    host: Annotated[str | None, typer.Option(envvar="TARKO_HOST", help="Address to listen on.")] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(envvar="TARKO_PORT", min=0, max=65535, help="Port to listen on; 0 takes a free one."),
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(envvar="TARKO_DATA_DIR", help="Where the embedded database lives.")
+    ] = None,
+    database_url: Annotated[
+        str | None,
+        typer.Option(envvar="TARKO_DATABASE_URL", help="A PostgreSQL 15+ server; unset: the embedded one."),
+    ] = None,
+    pool_size: Annotated[
+        int | None, typer.Option(envvar="TARKO_POOL_SIZE", help="Database connections.")
+    ] = None,
+    insecure: Annotated[
+        bool | None,
+        typer.Option(
+            "--insecure", envvar="TARKO_INSECURE", help="Listen on a foreign address without tokens."
+        ),
+    ] = None,
+    allowed_hosts: Annotated[
+        str | None,
+        typer.Option(
+            envvar="TARKO_ALLOWED_HOSTS", help="Names in the Host header besides the loopback ones."
+        ),
+    ] = None,
+    allowed_origins: Annotated[
+        str | None,
+        typer.Option(envvar="TARKO_ALLOWED_ORIGINS", help="Foreign web origins that may call, by comma."),
+    ] = None,
+    delta_retention: Annotated[
+        float | None,
+        typer.Option(envvar="TARKO_DELTA_RETENTION", help="Seconds that deltas are kept after their turn."),
+    ] = None,
+    drain_grace: Annotated[
+        float | None, typer.Option(envvar="TARKO_DRAIN_GRACE", help="Seconds that a stop takes at most.")
+    ] = None,
+    log_level: Annotated[
+        LogLevel | None,
+        typer.Option(envvar="TARKO_LOG_LEVEL", case_sensitive=False, help="How much the server tells."),
+    ] = None,
+) -> None:
+    """Serve an agent until told to stop."""
+    from app.commands.serve import serve as run
+
+    code = run(
+        agent=agent,
+        host=host,
+        port=port,
+        data_dir=data_dir,
+        database_url=database_url,
+        pool_size=pool_size,
+        insecure=insecure,
+        allowed_hosts=allowed_hosts,
+        allowed_origins=allowed_origins,
+        delta_retention=delta_retention,
+        drain_grace=drain_grace,
+        log_level=None if log_level is None else str(log_level),
+    )
+    raise typer.Exit(code)
+
+
+@app.command()
+def chat(
+    session: Annotated[str | None, typer.Option(help="A session to join; unset: a new one.")] = None,
+    name: Annotated[str | None, typer.Option(help="The name of a new session.")] = None,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Talk to an agent. Without a terminal on stdin, each line is a query and stdout gets the answers."""
+    from app.commands.chat import chat as run
+
+    with _server(url, token) as server:
+        raise typer.Exit(run(server, session=session, name=name))
+
+
+@app.command()
+def tail(
+    session: SessionArgument,
+    after: Annotated[
+        str | None, typer.Option(metavar="CURSOR", help="Only what follows this event id or place.")
+    ] = None,
+    start: Annotated[From, typer.Option("--from", help="Where to begin without --after.")] = From.START,
+    as_json: Annotated[bool, typer.Option("--json", help="Print each event as it came, one a line.")] = False,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Follow the events of a session, over restarts and lost connections, until it is deleted."""
+    from app.commands.tail import tail as run
+
+    with _server(url, token) as server:
+        run(server, session, after=after, from_now=start is From.NOW, as_json=as_json)
+
+
+@app.command()
+def sessions(
+    limit: Annotated[int, typer.Option(min=1, help="How many to show.")] = 50,
+    as_json: Annotated[bool, typer.Option("--json", help="Print each session as JSON, one a line.")] = False,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """List sessions."""
+    from app.commands.sessions import sessions as run
+
+    with _server(url, token) as server:
+        run(server, limit=limit, as_json=as_json)
+
+
+@app.command()
+def abort(
+    session: SessionArgument,
+    turn: Annotated[str | None, typer.Option(help="Only this turn; unset: whichever runs.")] = None,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Abort what runs in a session."""
+    from app.commands.abort import abort as run
+
+    with _server(url, token) as server:
+        run(server, session, turn)
+
+
+@app.command()
+def export(
+    session: SessionArgument,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file; unset: stdout.")] = None,
+    deltas: Annotated[bool, typer.Option("--deltas", help="With the deltas that are still kept.")] = False,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Write all events of a session as JSON lines."""
+    from app.commands.export import export as run
+
+    with _server(url, token) as server:
+        run(server, session, file=output, deltas=deltas)
+
+
+@app.command()
+def migrate(
+    revision: Annotated[str, typer.Option(help="Where to go; `base` removes all tables.")] = "head",
+) -> None:
+    """Bring the database to the newest revision. `serve` does it too."""
+    from app.commands.migrate import migrate as run
+
+    run(revision)
+
+
+@app.command()
+def doctor() -> None:
+    """Look at settings, agent, port, disk and database, and say how to mend what is wrong."""
+    from app.commands.doctor import doctor as run
+
+    raise typer.Exit(run())
+
+
+@app.command()
+def check() -> None:
+    """Check a server's conformance (not there yet)."""
+    from app.commands.check import check as run
+
+    run()
+
+
+def main() -> None:
+    """The console script `tarko-server`."""
+    app(prog_name="tarko-server")
+
+
+def _server(url: str | None, token: str | None) -> "Server":
+    from app.commands.client import Server, server_url
+
+    return Server(server_url(url), token)
+
+
+def _one_line(error: TarkoError) -> str:
+    return " ".join(str(error).split())
+
+
+if __name__ == "__main__":
+    main()

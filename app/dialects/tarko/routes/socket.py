@@ -1,0 +1,180 @@
+"""`/ws`: reads commands, does them, says how it went. What they mean is decided in `..socket`."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from starlette.routing import WebSocketRoute
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from app.dialects.tarko.nested import spell
+from app.dialects.tarko.parts import Parts, principal_of
+from app.dialects.tarko.resume import start_of
+from app.dialects.tarko.routes.query import abort_turn, query_of, refuse_unsupported, trace_id_of
+from app.dialects.tarko.socket import (
+    AbortQuery,
+    Answers,
+    JoinSession,
+    LeaveSession,
+    Misunderstood,
+    OfSession,
+    Ping,
+    SendQuery,
+    error_data,
+    refusal,
+    understand,
+)
+from app.errors import TarkoError
+from app.events.ids import event_id
+from app.sessions.session import Standing
+from app.transport.cursor import Start
+from app.transport.outlet import Message
+from app.transport.websocket import SERVER_STOPS, JoinedSessions, text
+
+MAX_ASIDE = 32
+
+_logger = logging.getLogger(__name__)
+
+
+def route(parts: Parts) -> WebSocketRoute:
+    """The route over these parts."""
+
+    class Socket:
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            await _Conversation(parts, WebSocket(scope, receive, send), send).run()
+
+    return WebSocketRoute("/ws", Socket())
+
+
+class _Conversation:
+    """One connection. Aborts and queries are done aside, so that the socket stays awake while they wait."""
+
+    def __init__(self, parts: Parts, websocket: WebSocket, send: Send) -> None:
+        self._parts = parts
+        self._websocket = websocket
+        self._send = send
+        self._answers = Answers()
+        self._aside: set[asyncio.Task[None]] = set()
+        self._principal = principal_of(websocket)
+        self._trace_id = trace_id_of(websocket.headers.get("traceparent"))
+        self._joined = JoinedSessions(
+            send, parts.logs, parts.readers, spell=spell, send_timeout=parts.send_timeout
+        )
+
+    async def run(self) -> None:
+        await self._websocket.accept()
+        self._parts.readers.on_drain(self._drain)
+        listening = asyncio.create_task(self._listen(), name="socket")
+        try:
+            ends: set[asyncio.Future[Any]] = {listening, self._joined.broken}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._parts.readers.forget(self._drain)
+            self._joined.leave_all()
+            for task in (listening, *self._aside):
+                task.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+        if self._joined.broken.done():
+            async with asyncio.timeout(1):
+                await self._websocket.close(self._joined.broken.result())
+
+    def _drain(self) -> None:
+        if not self._joined.broken.done():
+            self._joined.broken.set_result(SERVER_STOPS)
+
+    async def _listen(self) -> None:
+        while True:
+            message = await self._websocket.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            received = message.get("text")
+            await self._take(message["bytes"] if received is None else received)
+
+    async def _take(self, received: str | bytes) -> None:
+        command = understand(received)
+        match command:
+            case Misunderstood():
+                await self._say_error(command)
+            case Ping():
+                await self._say("pong", _request(command.requestId))
+            case LeaveSession():
+                self._joined.leave(command.sessionId)
+                await self._say(
+                    "session_left", {"sessionId": command.sessionId} | _request(command.requestId)
+                )
+            case JoinSession():
+                await self._attempt(command, self._join(command))
+            case SendQuery():
+                await self._attempt(command, self._query(command))
+            case AbortQuery():
+                await self._spawn(self._attempt(command, self._abort(command)))
+
+    async def _attempt(self, command: OfSession, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except TarkoError as error:
+            await self._say_error(refusal(command, error))
+        except Exception:
+            _logger.exception("a socket's %s failed", command.type)
+            problem = TarkoError("The server failed to do this.")
+            await self._say_error(refusal(command, problem))
+
+    async def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        if len(self._aside) >= MAX_ASIDE:
+            await work
+            return
+        task = asyncio.create_task(work, name="socket aside")
+        self._aside.add(task)
+        task.add_done_callback(self._aside.discard)
+
+    async def _join(self, command: JoinSession) -> None:
+        standing = await self._find(command.sessionId)
+        cursor = None if command.after is None else str(command.after)
+        start = start_of(standing, cursor=cursor, beginning=command.from_)
+        log = await self._parts.logs.take(command.sessionId)
+        data = {
+            "sessionId": command.sessionId,
+            "lastSeq": standing.last_place,
+            "lastEventId": event_id(command.sessionId, standing.last_place),
+            "processing": standing.running_turn is not None,
+        } | _request(command.requestId)
+        self._joined.join(
+            log, start, lambda place: self._message("session_joined", data, command.sessionId, place)
+        )
+
+    async def _query(self, command: SendQuery) -> None:
+        refuse_unsupported(command.onBusy)
+        query = query_of(command.query, self._trace_id)
+        standing = await self._find(command.sessionId)
+        started = await self._parts.supervisor.start(standing.session, query)
+        if command.sessionId not in self._joined:
+            log = await self._parts.logs.take(command.sessionId)
+            self._joined.join(log, Start(started.after))
+
+    async def _abort(self, command: AbortQuery) -> None:
+        await self._find(command.sessionId)
+        receipt = await abort_turn(self._parts, command.sessionId, command.turnId)
+        await self._say("abort_result", receipt | _request(command.requestId), command.sessionId)
+
+    async def _find(self, session_id: str) -> Standing:
+        return await self._parts.directory.find(session_id, self._principal)
+
+    async def _say_error(self, problem: Misunderstood) -> None:
+        session_id = problem.session_id if problem.session_id in self._joined else None
+        await self._say("error", error_data(problem), session_id)
+
+    async def _say(self, event_type: str, data: dict[str, Any], session_id: str | None = None) -> None:
+        """Answer; about a joined session in order with its events."""
+        if session_id is None or not self._joined.say(
+            session_id, lambda place: self._message(event_type, data, session_id, place)
+        ):
+            await self._send(self._message(event_type, data, session_id, 0))
+
+    def _message(self, event_type: str, data: dict[str, Any], session_id: str | None, place: int) -> Message:
+        return text(self._answers.spell(event_type, data, session_id, place))
+
+
+def _request(request_id: str | None) -> dict[str, Any]:
+    return {} if request_id is None else {"requestId": request_id}

@@ -1,0 +1,178 @@
+"""The one place that builds, starts and stops every part."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from uuid import uuid4
+
+from app.agents.contract import Agent
+from app.agents.driver import abandoned_pumps
+from app.agents.loading import agent_name, load_agent
+from app.dialects.operations.metrics import Reading
+from app.dialects.tarko.parts import Parts
+from app.errors import StorageUnavailable
+from app.log.group_commit import GroupCommit
+from app.log.logs import Logs
+from app.postgres.embedded import EmbeddedPostgres
+from app.postgres.event_store import PostgresEventStore
+from app.postgres.heartbeat import Heartbeat
+from app.postgres.migrations import migrate
+from app.postgres.pool import Pool
+from app.postgres.session_store import PostgresSessionStore
+from app.postgres.turn_store import PostgresTurnStore
+from app.sessions.directory import Directory
+from app.settings import Settings
+from app.transport.readers import Readers
+from app.turns.supervisor import Limits, Supervisor
+
+ORPHAN_INTERVAL = 2.0
+UPKEEP_INTERVAL = 15.0
+TOMBSTONE_AGE = 60.0
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Server:
+    """A server's parts, running."""
+
+    settings: Settings
+    parts: Parts
+    pool: Pool
+    database: EmbeddedPostgres | None
+
+    async def drain(self) -> None:
+        """Admit no more work, tell every reader, end every turn, within the grace."""
+        self.parts.supervisor.is_draining = True
+        self.parts.readers.drain()
+        await self.parts.supervisor.drain(self.settings.drain_grace)
+
+    async def problems(self) -> Mapping[str, str]:
+        """What keeps the server from doing its work."""
+        found: dict[str, str] = {}
+        if self.parts.supervisor.is_draining:
+            found["server"] = "draining"
+        try:
+            async with asyncio.timeout(2), self.pool.connection() as connection:
+                await connection.fetchval("SELECT 1")
+        except (StorageUnavailable, TimeoutError):
+            found["database"] = "away"
+        if not self.parts.commit.is_storing:
+            found["log"] = "events wait for the database"
+        return found
+
+    def readings(self) -> list[Reading]:
+        """The figures for the metrics."""
+        parts = self.parts
+        commit, supervisor = parts.commit, parts.supervisor
+        return [
+            Reading("events_stored", "Events written to the log.", lambda: commit.events, is_counter=True),
+            Reading("commits", "Writes to the log.", lambda: commit.writes, is_counter=True),
+            Reading("commit_seconds", "Time spent in writes.", lambda: commit.waited, is_counter=True),
+            Reading(
+                "commit_failures", "Writes that had to be repeated.", lambda: commit.failures, is_counter=True
+            ),
+            Reading("events_waiting", "Events that are not stored yet.", lambda: commit.waiting_drafts),
+            Reading("turns_running", "Turns that run here.", lambda: supervisor.running),
+            Reading(
+                "turns_ended",
+                "Turns that ended here.",
+                lambda: dict(supervisor.ended),
+                is_counter=True,
+                label="status",
+            ),
+            Reading("readers", "Streams and joined sessions.", lambda: len(parts.readers)),
+            Reading("live_sessions", "Sessions in memory.", lambda: sum(1 for _ in parts.logs)),
+            Reading("abandoned_agents", "Agents that ignored every cancel.", abandoned_pumps),
+            Reading("database_connections_busy", "Connections in use.", lambda: self.pool.in_use),
+        ]
+
+
+@asynccontextmanager
+async def running(settings: Settings, agent: Agent | None = None) -> AsyncIterator[Server]:
+    """A server for as long as the block runs. `agent`: host this one instead of the settings' one.
+
+    Raises `AgentLoadError`, `ConfigurationError`, `StorageUnavailable`.
+    """
+    hosted = load_agent(settings.agent, settings) if agent is None else agent
+    async with AsyncExitStack() as stack:
+        url, database = await _database(settings, stack)
+        await migrate(url)
+        pool = Pool(url, size=settings.pool_size)
+        await pool.open()
+        stack.push_async_callback(pool.close)
+        replica_id = f"replica_{uuid4().hex}"
+        heartbeat = Heartbeat(url, replica_id)
+        await heartbeat.start()
+        stack.push_async_callback(heartbeat.stop)
+        parts = _parts(settings, pool, {agent_name(hosted, settings.agent): hosted}, replica_id)
+        await _start(parts, settings, stack, is_alone=database is not None)
+        yield Server(settings, parts, pool, database)
+
+
+async def _database(settings: Settings, stack: AsyncExitStack) -> tuple[str, EmbeddedPostgres | None]:
+    if settings.database_url is not None:
+        return settings.database_url, None
+    database = EmbeddedPostgres(settings.data_dir)
+    url = await database.start()
+    stack.push_async_callback(database.stop)
+    return url, database
+
+
+def _parts(settings: Settings, pool: Pool, agents: Mapping[str, Agent], replica_id: str) -> Parts:
+    events = PostgresEventStore(pool)
+    turns = PostgresTurnStore(pool)
+    logs = Logs(events)
+    commit = GroupCommit(events, logs)
+    supervisor = Supervisor(
+        agents,
+        turns=turns,
+        events=events,
+        commit=commit,
+        logs=logs,
+        replica_id=replica_id,
+        limits=Limits(max_event=settings.max_event, max_turn=settings.max_turn),
+    )
+    return Parts(
+        directory=Directory(PostgresSessionStore(pool)),
+        supervisor=supervisor,
+        turns=turns,
+        commit=commit,
+        logs=logs,
+        history=events,
+        readers=Readers(ping_interval=settings.ping_interval),
+        agents=tuple(agents),
+        send_timeout=settings.send_timeout,
+    )
+
+
+async def _start(parts: Parts, settings: Settings, stack: AsyncExitStack, *, is_alone: bool) -> None:
+    parts.commit.start()
+    stack.push_async_callback(parts.commit.stop)
+    parts.readers.start()
+    stack.push_async_callback(parts.readers.stop)
+    await parts.supervisor.recover(is_alone=is_alone)
+
+    async def upkeep() -> None:
+        await parts.directory.purge(TOMBSTONE_AGE)
+        await parts.supervisor.retire(settings.delta_retention)
+
+    async def recover() -> None:
+        await parts.supervisor.recover(is_alone=is_alone)
+
+    for name, work, interval in (("upkeep", upkeep, UPKEEP_INTERVAL), ("orphans", recover, ORPHAN_INTERVAL)):
+        task = asyncio.create_task(_for_ever(work, interval, name), name=name)
+        stack.callback(task.cancel)
+
+
+async def _for_ever(work: Callable[[], Awaitable[None]], interval: float, name: str) -> None:
+    while True:
+        await asyncio.sleep(interval)
+        try:
+            await work()
+        except StorageUnavailable as error:
+            _logger.info("%s waits for the database: %s", name, error)
+        except Exception:
+            _logger.exception("%s failed", name)

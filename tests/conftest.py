@@ -1,0 +1,151 @@
+"""What all tests share: asyncio, a clean environment, and real databases.
+
+Each server is started once, migrated once into a template, and every test clones a database of its own from it. A
+second server is used where one is on the machine; with TARKO_REQUIRE_ALL=1 its absence is a failure.
+"""
+
+import itertools
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncpg
+import pytest
+from anyio.from_thread import start_blocking_portal
+
+from app.postgres import event_store
+from app.postgres.embedded import throwaway_postgres
+from app.postgres.event_store import PostgresEventStore
+from app.postgres.migrations import migrate
+from app.postgres.pool import Pool
+from app.postgres.session_store import PostgresSessionStore
+from app.postgres.turn_store import PostgresTurnStore
+from tests.log.storing import Stores, memory_stores
+
+REQUIRE_ALL = "TARKO_REQUIRE_ALL"
+DEBIAN = Path("/usr/lib/postgresql/15/bin")
+TEMPLATE = "template_of_tests"
+
+for _name in [name for name in os.environ if name.startswith("TARKO_") and name != REQUIRE_ALL]:
+    del os.environ[_name]
+
+
+@dataclass(frozen=True)
+class Server:
+    """A PostgreSQL with a migrated template in it."""
+
+    url: str
+
+    def database(self, name: str) -> str:
+        """The address of another database of the server."""
+        return self.url.replace("/tarko?", f"/{name}?")
+
+    async def clone(self, name: str, template: str = TEMPLATE) -> str:
+        """Make a database; returns its address."""
+        await self.command(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
+        return self.database(name)
+
+    async def command(self, statement: str) -> None:
+        connection = await asyncpg.connect(self.url)
+        try:
+            await connection.execute(statement)
+        finally:
+            await connection.close()
+
+
+async def _prepare(server: Server) -> None:
+    await server.command(f"CREATE DATABASE {TEMPLATE}")
+    await migrate(server.database(TEMPLATE))
+
+
+def _serve(binaries: Path | None) -> Iterator[Server]:
+    with (
+        start_blocking_portal("asyncio") as portal,
+        portal.wrap_async_context_manager(throwaway_postgres(binaries=binaries)) as postgres,
+    ):
+        server = Server(postgres.dsn)
+        portal.call(_prepare, server)
+        yield server
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def embedded_server() -> Iterator[Server]:
+    """The PostgreSQL that comes with the project."""
+    yield from _serve(None)
+
+
+@pytest.fixture(scope="session")
+def debian_server() -> Iterator[Server]:
+    """The oldest PostgreSQL that is supported, where it is installed."""
+    if not DEBIAN.is_dir():
+        if os.environ.get(REQUIRE_ALL) == "1":
+            pytest.fail(f"{REQUIRE_ALL}=1, but PostgreSQL 15 is not in {DEBIAN}")
+        pytest.skip(f"NOT TESTED on PostgreSQL 15: it is not in {DEBIAN}")
+    yield from _serve(DEBIAN)
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(params=["embedded", "debian"])
+def server(request: pytest.FixtureRequest) -> Server:
+    """Each server in turn."""
+    found = request.getfixturevalue(f"{request.param}_server")
+    assert isinstance(found, Server)
+    return found
+
+
+@pytest.fixture
+async def database(server: Server) -> AsyncIterator[str]:
+    """The address of a migrated database of this test's own, on each server in turn."""
+    async with own_database(server) as url:
+        yield url
+
+
+@pytest.fixture
+async def embedded_database(embedded_server: Server) -> AsyncIterator[str]:
+    """The same on the embedded server alone."""
+    async with own_database(embedded_server) as url:
+        yield url
+
+
+@asynccontextmanager
+async def own_database(server: Server) -> AsyncIterator[str]:
+    """A clone of the template, dropped after the block."""
+    name = f"test_{next(_numbers)}"
+    url = await server.clone(name)
+    try:
+        yield url
+    finally:
+        await server.command(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(params=["memory", "embedded", "embedded-copy", "debian", "debian-copy"])
+async def stores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stores]:
+    """The three stores: in memory, and on each server by both ways to write."""
+    if request.param == "memory":
+        yield memory_stores()
+        return
+    name, _, way = request.param.partition("-")
+    if way == "copy":
+        monkeypatch.setattr(event_store, "COPY_FROM", 0)
+    async with own_database(request.getfixturevalue(f"{name}_server")) as url, open_stores(url) as found:
+        yield found
+
+
+@asynccontextmanager
+async def open_stores(url: str) -> AsyncIterator[Stores]:
+    """The stores of a database, over a pool of their own."""
+    pool = Pool(url, size=8)
+    await pool.open()
+    try:
+        yield Stores(PostgresEventStore(pool), PostgresSessionStore(pool), PostgresTurnStore(pool), url)
+    finally:
+        await pool.close()
