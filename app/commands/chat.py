@@ -16,12 +16,12 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any
 
 import typer
+from httpx_sse import ServerSentEvent
 
 from app.commands.client import ABORT, CREATE, EVENTS, EVENTS_STREAM, QUERY_STREAM, Server
-from app.commands.failures import CommandFailed, ConnectionLost, Refused
+from app.commands.failures import CommandFailed, ConnectionLost, NoServer, Refused, Unanswered
 from app.commands.following import Comeback, Follower, Frames, Position
 from app.commands.received import Received
 from app.commands.rendering import ChatView, clean
@@ -172,12 +172,12 @@ class Turn:
 
     def _connect(self, position: Position) -> Frames:
         if position.last_id is None:
-            return self._sent()
+            return self._sent(position)
         params = {"sessionId": self.talk.session_id}
         return self.talk.server.stream("GET", EVENTS_STREAM, params=params, headers=position.headers)
 
     @contextlib.contextmanager
-    def _sent(self) -> Iterator[Iterator[ServerSentEvent]]:
+    def _sent(self, position: Position) -> Iterator[Iterator[ServerSentEvent]]:
         """Send the query. Without a key, a connection that breaks before the answer is a loss for good."""
         if self.talk.knows_keys:
             try:
@@ -191,10 +191,12 @@ class Turn:
         try:
             with self._post({}) as frames:
                 yield frames
-        except NoServer:
-            raise
         except ConnectionLost as loss:
-            raise QueryUnanswered(f"{loss} Nobody knows whether the query came through.") from loss
+            if isinstance(loss, NoServer) or position.last_id is not None:
+                raise
+            raise Unanswered(
+                f"{loss} Whether the query came through shows `tarko-server tail {self.talk.session_id}`."
+            ) from loss
 
     def _post(self, headers: dict[str, str]) -> Frames:
         body = {"sessionId": self.talk.session_id, "query": self.query}

@@ -114,11 +114,11 @@ class Server:
             raise NoServer(
                 f"No server answers at {self.url}: start one with `tarko-server serve`."
             ) from error
+        except SSEError as error:  # which is a TransportError too
+            raise NotTarko(f"{self.url} does not answer with events: is it a Tarko server?") from error
         except httpx.TransportError as error:
             reason = str(error) or type(error).__name__
             raise ConnectionLost(f"The connection to {self.url} was lost: {reason}.") from error
-        except SSEError as error:
-            raise NotTarko(f"{self.url} does not answer with events: is it a Tarko server?") from error
 
     def _checked(self, answer: httpx.Response) -> httpx.Response:
         if answer.is_success:

@@ -26,9 +26,9 @@ from app.agents.loading import agent_name, load_agent
 from app.commands import database
 from app.commands.client import Server
 from app.commands.configuration import load_settings
-from app.commands.failures import CommandFailed, ConnectionLost
+from app.commands.failures import CommandFailed
 from app.commands.rendering import clean
-from app.commands.screen import OurConsole
+from app.commands.screen import wide_console
 from app.errors import ConfigurationError, TarkoError
 from app.postgres import migrations
 from app.postgres.binaries import find_binaries
@@ -58,9 +58,7 @@ def doctor() -> int:
     """Show every check; returns 1 when there is a problem."""
     logging.getLogger("app").addHandler(logging.NullHandler())  # what is logged meanwhile is in the rows
     checks = list(examine())
-    console = OurConsole()
-    # Without a terminal there is no width to fit: a row is a line.
-    console.print(table(checks), width=None if console.is_terminal else 400)
+    wide_console().print(table(checks))
     return 1 if any(check.state == "problem" for check in checks) else 0
 
 
@@ -274,8 +272,6 @@ def _is_answered_by_us(settings: Settings) -> bool:
     try:
         with Server(f"http://{name}:{settings.port}") as server:
             server.get("/healthz")
-    except ConnectionLost:
-        return False
     except CommandFailed:
         return False
     return True

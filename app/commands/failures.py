@@ -21,6 +21,12 @@ class NoServer(ConnectionLost):
     code = "no_server"
 
 
+class Unanswered(CommandFailed):
+    """The connection broke after a request was sent and before it was answered; sending it again might do it twice."""
+
+    code = "unanswered"
+
+
 class NotTarko(CommandFailed):
     """Somebody answers, but not what a Tarko server would."""
 

@@ -23,6 +23,9 @@ _STYLES: dict[Kind, Style] = {
 }
 
 
+UNBOUND_WIDTH = 1000
+
+
 class OurConsole(Console):
     """rich's console, which lets a broken pipe be raised: `app.cli` ends quietly then."""
 
@@ -50,6 +53,14 @@ class Screen:
     def notice(self, text: str) -> None:
         """A word from us beside the output."""
         self.err.print(Segments([Segment(f"{text}\n", _STYLES["note"])]), end="", soft_wrap=True)
+
+
+def wide_console() -> Console:
+    """A console for tables. Without a terminal there is no width to fit, and a cut id is of no use."""
+    console = OurConsole()
+    if not console.is_terminal:
+        console.width = UNBOUND_WIDTH
+    return console
 
 
 def _console(*, is_plain: bool, stderr: bool = False) -> Console:

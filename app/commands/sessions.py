@@ -10,24 +10,21 @@ from rich.text import Text
 from app.commands.client import SESSIONS, Server
 from app.commands.pages import Page, read_page
 from app.commands.rendering import clean
-from app.commands.screen import Screen
+from app.commands.screen import Screen, wide_console
 
 LONGEST_PAGE = 100
-PIPED_WIDTH = 200
 
 
 def sessions(server: Server, *, limit: int, as_json: bool) -> None:
     """Show up to `limit` sessions."""
     found, has_more = _collect(server, limit)
-    screen = Screen()
     if as_json:
         for text in found.texts:
             typer.echo(text.encode())
     else:
-        # Without a terminal there is no width to fit, and a cut id is of no use.
-        screen.out.print(table(found.values), width=None if screen.out.is_terminal else PIPED_WIDTH)
+        wide_console().print(table(found.values))
     if has_more:
-        screen.notice(f"There are more than {limit}: see --limit.")
+        Screen().notice(f"There are more than {limit}: see --limit.")
 
 
 def table(found: list[Any]) -> Table:

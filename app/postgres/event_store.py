@@ -159,6 +159,7 @@ _LAST_PLACE = 2**62
 # What can never be stored. Whatever else the server says (a standby took over, a disk is full) may pass.
 _CONTENT = (
     ValueError,
+    OverflowError,
     asyncpg.DataError,
     asyncpg.IntegrityConstraintViolationError,
     asyncpg.ProgramLimitExceededError,

@@ -1,16 +1,20 @@
 """Helpers of all tests that write to a store: drafts, strands, sessions and turns in few words."""
 
+import asyncio
 from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
+from app.errors import StorageUnavailable
 from app.events.canonical import encode
 from app.events.ending import Ending
 from app.events.envelope import Draft, Envelope, Placed
 from app.events.ids import new_session_id, new_turn_id
 from app.events.metadata import metadata
-from app.log.store import EventStore, Fence, MemoryEventStore, Slice, Strand
+from app.log.logs import Logs
+from app.log.store import EventStore, Fence, Head, MemoryEventStore, Slice, Strand, StrandRejected
 from app.sessions.session import Session
 from app.sessions.store import MemorySessionStore, SessionStore
 from app.turns.turn_store import MemoryTurnStore, TurnStore
@@ -92,3 +96,94 @@ def of_turn(
 ) -> Strand:
     """A strand of a turn, whose first draft has this number in it."""
     return Strand(session_id, Fence(turn_id, epoch), first, ending=ending, drafts=list(drafts), size=100)
+
+
+class LaggingStore(MemoryEventStore):
+    """The memory store with moments to look into: each call waits for its gate, and a write may fail on either side.
+
+    `faults` are taken by the writes in turn: "before" fails and stores nothing, "after" stores and loses the answer,
+    "reject" refuses the batch; None lets it pass. The `began` events say that a call has come.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_write, self.may_answer, self.may_read = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.write_began, self.write_done, self.read_began = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        for gate in (self.may_write, self.may_answer, self.may_read):
+            gate.set()
+        self.faults: list[str | None] = []
+        self.read_faults = 0
+        self.batches: list[list[Strand]] = []
+
+    async def write(self, strands: Sequence[Strand]) -> list[Placed | None]:
+        self.batches.append(list(strands))
+        fault = self.faults.pop(0) if self.faults else None
+        self.write_began.set()
+        await self.may_write.wait()
+        if fault == "reject":
+            raise StrandRejected("not this")
+        if fault == "before":
+            raise StorageUnavailable("away")
+        places = await super().write(strands)
+        self.write_done.set()
+        await self.may_answer.wait()
+        if fault == "after":
+            raise StorageUnavailable("the answer is lost")
+        return places
+
+    async def head(self, session_id: str) -> Head | None:
+        head = await super().head(session_id)
+        self.read_began.set()
+        await self.may_read.wait()
+        return head
+
+    async def read(self, session_id: str, which: Slice) -> list[Envelope]:
+        self.read_began.set()
+        await self.may_read.wait()
+        if self.read_faults:
+            self.read_faults -= 1
+            raise StorageUnavailable("away")
+        return await super().read(session_id, which)
+
+
+class Reader:
+    """Follows a log in a task of its own, and remembers what it saw."""
+
+    def __init__(self, logs: Logs, session_id: str, after: int) -> None:
+        self.after = after
+        self.seen: list[Envelope] = []
+        self.upto = after
+        self.has_joined = asyncio.Event()
+        self._moved = asyncio.Event()
+        self.task = asyncio.create_task(self._read(logs, session_id), name=f"reader after {after}")
+
+    async def _read(self, logs: Logs, session_id: str) -> None:
+        async with logs.open(session_id) as log, aclosing(log.follow(self.after)) as pages:
+            self.has_joined.set()
+            async for page in pages:
+                assert page.after == self.upto or page.after > self.upto == self.after
+                self.upto = page.upto
+                self.seen += page.events
+                self._moved.set()
+
+    async def until(self, place: int) -> list[int]:
+        """Wait until this place was seen; returns the places seen so far."""
+        while self.upto < place:
+            self._moved.clear()
+            async with asyncio.timeout(10):
+                await self._moved.wait()
+        return self.places
+
+    @property
+    def places(self) -> list[int]:
+        return [event.place for event in self.seen]
+
+    async def leave(self) -> None:
+        self.task.cancel()
+        await asyncio.wait([self.task])
+
+
+async def settle(rounds: int = 20) -> None:
+    """Let everything that can go on do so."""
+    for _ in range(rounds):
+        await asyncio.sleep(0)

@@ -1,0 +1,49 @@
+# Every command sets up what it needs in .venv; a second run needs no network.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: run test check format lint bench drill clean
+
+run: .venv/served
+	$(BIN)/tarko-server serve
+
+test: .venv/tested
+	$(BIN)/python -m pytest --cov --cov-report= $(ARGS)
+	$(BIN)/coverage combine --quiet --append
+	$(BIN)/python -m tests.coverage_floors
+
+check: .venv/tested lint test
+
+lint: .venv/tested
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: .venv/tested
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+bench: .venv/tested
+	$(BIN)/python -m bench $(ARGS)
+
+drill: .venv/tested
+	$(BIN)/python -m tests.drill $(ARGS)
+
+clean:
+	rm -rf .venv .tarko .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -m venv .venv \
+	  || { rm -rf .venv; echo "Python's venv module is needed (on Debian: apt install python3-venv)."; exit 1; }
+
+.venv/served: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) install --constraint constraints.txt --editable .
+	@touch $@
+
+.venv/tested: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	@touch .venv/served $@

@@ -1,0 +1,41 @@
+"""What the tests of the commands share: a scripted server, and the command line without a process of its own."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from app.cli import app
+from tests.commands.scripted_server import ScriptedServer
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing of the caller's settings, proxies or colours, and a directory of its own."""
+    for name in [*os.environ]:
+        if name.startswith("TARKO_") or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    with ScriptedServer() as scripted:
+        yield scripted
+
+
+@pytest.fixture
+def run(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command against the scripted server."""
+    monkeypatch.setenv("TARKO_URL", server.url)
+
+    def invoke(*words: str, stdin: str | bytes = "") -> Result:
+        return CliRunner().invoke(app, words, input=stdin)
+
+    return invoke

@@ -1,0 +1,102 @@
+"""The README's promises, tried: its commands, its curl tour, its agent, its table of settings."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.settings_table import README, with_table
+
+ROOT = README.parent
+TEXT = README.read_text()
+
+
+def _blocks(language: str, text: str = TEXT) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _environment(tmp_path: Path, port: int) -> dict[str, str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TARKO_")}
+    return environment | {"TARKO_PORT": str(port), "TARKO_DATA_DIR": str(tmp_path / "data")}
+
+
+def _serve(command: list[str], port: int, environment: dict[str, str], cwd: Path) -> Iterator[int]:
+    process = subprocess.Popen(
+        command, cwd=cwd, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert f"http://127.0.0.1:{port}" in line, line
+        yield port
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.communicate(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """The port of a server that `make run` started."""
+    if shutil.which("make") is None:
+        pytest.fail("make is needed")
+    port = _free_port()
+    tmp_path = tmp_path_factory.mktemp("run")
+    yield from _serve(["make", "run"], port, _environment(tmp_path, port), ROOT)
+
+
+def test_the_two_commands_are_the_readmes() -> None:
+    assert _blocks("sh")[:2] == ["make run\n", "make test\n"]
+
+
+def test_make_run_serves_the_page_and_the_api(served: int) -> None:
+    for path in ("/", "/docs", "/readyz"):
+        with urllib.request.urlopen(f"http://127.0.0.1:{served}{path}", timeout=10) as answer:
+            assert answer.status == 200
+
+
+def test_the_curl_tour_shows_what_it_says(served: int, tmp_path: Path) -> None:
+    tour = TEXT.split("<!-- tour -->")[1].split("<!-- /tour -->")[0]
+    script = "set -eu\n" + "\necho; echo ====\n".join(_blocks("sh", tour)).replace(":8888", f":{served}")
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, cwd=tmp_path, check=True)
+    one_call, steps, abort, after = done.stdout.split("====")
+    assert "event: tool_result" in one_call
+    assert one_call.count("event: agent_run_end") == 1
+    assert '"status":"completed"' in steps
+    assert '"hasMore":false' in steps
+    assert '"success":true' in abort
+    assert '"finishReason":"abort"' in abort
+    assert '"nextAfter"' in after
+
+
+def test_the_agent_of_the_readme_is_served(tmp_path: Path) -> None:
+    (source,) = _blocks("python")
+    (tmp_path / "my_agent.py").write_text(source)
+    (command,) = (block for block in _blocks("sh") if "my_agent" in block)
+    port = _free_port()
+    arguments = command.split()
+    arguments[0] = str(ROOT / arguments[0])
+    for _ in _serve(arguments, port, _environment(tmp_path, port), tmp_path):
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{port}/api/v1/oneshot/query",
+            data=b'{"query": "one two"}',
+            headers={"content-type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            assert b"You said: one two" in answer.read()
+
+
+def test_the_table_of_settings_is_that_of_the_settings() -> None:
+    assert with_table(TEXT) == TEXT
