@@ -11,7 +11,7 @@ COPY alembic /src/alembic
 COPY web /src/web
 RUN pip install --no-cache-dir --constraint /src/constraints.txt /src
 
-USER tarko
+USER 10001
 WORKDIR /home/tarko
 ENV TARKO_HOST=0.0.0.0 TARKO_DATA_DIR=/var/lib/tarko PYTHONUNBUFFERED=1
 VOLUME /var/lib/tarko

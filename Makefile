@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 .PHONY: run test check format lint bench drill clean
 
 run: .venv/served
-	$(BIN)/tarko-server serve
+	@$(BIN)/tarko-server serve
 
 test: .venv/tested
 	$(BIN)/python -m pytest --cov --cov-report= $(ARGS)

@@ -35,7 +35,7 @@ class Commands(TyperGroup):
             raise typer.Exit(0) from error
 
 
-_USAGE = {"not_supported", "bad_url"}
+_USAGE = {"not_supported", "bad_url", "bad_token"}
 
 app = typer.Typer(
     name="tarko-server",

@@ -24,7 +24,5 @@ def receipt(answer: dict[str, Any], session: str, turn: str | None) -> str:
             f"Aborted {named}: it ended {status or 'aborted'}{f' with {short(str(last))}' if last else ''}."
         )
     if status:
-        return f"Nothing to abort: {named} had already ended {status}."
-    return f"Nothing to abort: {turn or 'no turn'} is running in {session}.".replace(
-        f"{turn} is running", f"{turn} is not running"
-    )
+        return f"Nothing to abort: {named} had ended {status}."
+    return f"Nothing to abort: {f'{turn} does not run' if turn else 'no turn runs'} in {session}."

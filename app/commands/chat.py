@@ -195,7 +195,7 @@ class Turn:
             if isinstance(loss, NoServer) or position.last_id is not None:
                 raise
             raise Unanswered(
-                f"{loss} Whether the query came through shows `tarko-server tail {self.talk.session_id}`."
+                f"{loss} `tarko-server tail {self.talk.session_id}` shows whether the query came through."
             ) from loss
 
     def _post(self, headers: dict[str, str]) -> Frames:

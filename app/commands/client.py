@@ -6,6 +6,7 @@ far more often) counts as lost.
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
@@ -28,6 +29,8 @@ SILENCE = 60.0
 # A proxy from the environment is for the way out: it can't reach what listens on this machine.
 _NEVER_PROXIED = ("all://localhost", "all://127.0.0.1", "all://[::1]")
 
+_TOKEN = re.compile(r"[!-~]+")
+
 Params = Mapping[str, str | int]
 
 
@@ -47,6 +50,10 @@ class Server:
     """One server. Use as a context manager; safe to call from several threads."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
+        if token and not _TOKEN.fullmatch(token):
+            raise CommandFailed(
+                "A token is printable ASCII without spaces; this one is not.", code="bad_token"
+            )
         self.url = url
         self._client = httpx.Client(
             base_url=url,
@@ -114,9 +121,9 @@ class Server:
             raise NoServer(
                 f"No server answers at {self.url}: start one with `tarko-server serve`."
             ) from error
-        except SSEError as error:  # which is a TransportError too
+        except SSEError as error:  # which is a RequestError too
             raise NotTarko(f"{self.url} does not answer with events: is it a Tarko server?") from error
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             reason = str(error) or type(error).__name__
             raise ConnectionLost(f"The connection to {self.url} was lost: {reason}.") from error
 

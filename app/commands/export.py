@@ -31,10 +31,9 @@ def export(
     *,
     file: Path | None,
     deltas: bool,
-    pause: Callable[[float], None] = time.sleep,
 ) -> None:
     """Write all events of the session to `file`, or to stdout."""
-    comeback = Comeback(tries=TRIES, notice=Screen().notice, pause=pause)
+    comeback = Comeback(tries=TRIES, notice=Screen().notice, pause=time.sleep)
     count = 0
     with _target(file) as write, _progress(is_counted=not deltas) as advance:
         for page in pages(server, session, deltas=deltas, comeback=comeback):
@@ -77,7 +76,7 @@ def _target(file: Path | None) -> Iterator[Callable[[bytes], object]]:
     if file is None:
         yield lambda lines: typer.echo(lines, nl=False)
         return
-    partial = file.with_name(f".{file.name}.{os.getpid()}.partial")
+    partial = file.parent / f".{file.name}.{os.getpid()}.partial"
     with _explained(file):
         try:
             with partial.open("xb") as output:
@@ -105,8 +104,11 @@ def _explained(file: Path) -> Iterator[None]:
 def _progress(*, is_counted: bool) -> Iterator[Callable[[int, int | None], None]]:
     """A bar on stderr when that is a terminal. With deltas nobody knows how many events there are."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    is_shown = sys.stderr.isatty()
-    bar = Progress(*columns, console=Console(stderr=True), disable=not is_shown, transient=True)
+    bar = Progress(*columns, console=Console(stderr=True), disable=not _is_terminal(), transient=True)
     with bar:
         task = bar.add_task("events", total=None)
         yield lambda step, total: bar.update(task, advance=step, total=total if is_counted else None)
+
+
+def _is_terminal() -> bool:
+    return sys.stderr.isatty()

@@ -111,6 +111,8 @@ class ChatView:
         return [*before, Piece(clean(text), kind)]
 
     def _aside(self, event: Received) -> list[Piece]:
+        if event.type == "agent_run_end":  # no message outlives its turn
+            self._shown.clear()
         told = aside(event)
         return self.line(*told) if told else []
 

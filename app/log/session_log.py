@@ -180,7 +180,10 @@ class SessionLog:
         return Page(which.after, upto if is_whole or not events else events[-1].place, events)
 
     async def follow(self, after: int) -> AsyncGenerator[Page, None]:
-        """Every event after a place, as pages, for ever: until the session ends. Close it with `aclosing`."""
+        """Every event after a place, as pages, for ever: until the session ends. Close it with `aclosing`.
+
+        Raises `StorageUnavailable` when the place is behind the window and the store is away: follow again from there.
+        """
         moved = asyncio.Event()
         self.watch(moved.set)
         try:

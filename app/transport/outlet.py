@@ -33,7 +33,8 @@ class ReaderTooSlow(Exception):
 class Outlet:
     """One reader on one connection. `closed` has the reason why it ended, None for its natural end.
 
-    `spell` turns pages into ASGI messages. Times are seconds.
+    `spell` turns pages into ASGI messages. `sent` is the last place that the connection has taken: the cursor may be
+    ahead of it, by pages that a slow connection still refuses. Times are seconds.
     """
 
     __slots__ = (
@@ -47,6 +48,7 @@ class Outlet:
         "closed",
         "cursor",
         "last_sent",
+        "sent",
     )
 
     def __init__(
@@ -55,6 +57,7 @@ class Outlet:
         self.cursor = cursor
         self.closed: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
         self.last_sent = time.monotonic()
+        self.sent = cursor.place
         self._log = log
         self._send = send
         self._spell = spell
@@ -85,6 +88,7 @@ class Outlet:
             while pages := self.cursor.ready():
                 if not self._send_now(self._spell(pages)):
                     return
+                self.sent = self.cursor.place
             if pages is None:
                 self._work([])
             elif self._send_now(self._to_say()) and self.cursor.is_over:
@@ -129,8 +133,10 @@ class Outlet:
                 self._begun = None
                 await self._bounded(_finish(coroutine, pending))
             await self._send_all(rest)
+            self.sent = self.cursor.place
             while (pages := await self._next()) is not None or self._spoken:
                 await self._send_all(self._spell(pages or []))
+                self.sent = self.cursor.place
                 await self._send_all(self._to_say())
         except asyncio.CancelledError:
             raise

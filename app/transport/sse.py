@@ -104,7 +104,7 @@ class EventStream(Response):
             self._readers.remove(reader)
             outlet.close()
         if isinstance(reason, ServerStops):
-            await send(_body(cursor_frame(self._event_id(self._cursor.place))))
+            await send(_body(cursor_frame(self._event_id(outlet.sent))))
         if reason is None or isinstance(reason, ServerStops):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 

@@ -37,23 +37,31 @@ class LogTranscript:
 
 
 def fold(events: Iterable[Envelope]) -> list[Message]:
-    """The messages that these events tell."""
+    """The messages that these events tell. A call goes to the message that it belongs to; parallel ones share it."""
     messages: list[Message] = []
+    callers: dict[str, Message] = {}
     unanswered: dict[str, Message] = {}
     for event in events:
         data = decode(event.data)
-        if event.type == "tool_result":
+        if event.type == "user_message":
+            messages.append(_user(data["content"]))
+        elif event.type == "tool_result":
             answer = unanswered.pop(data["toolCallId"], None)
             if answer is not None:
                 answer["content"] = data["content"]
         elif event.type == "tool_call":
+            caller = callers.get(data["messageId"])
+            if caller is None:
+                caller = callers[data["messageId"]] = {"role": "assistant", "content": ""}
+                messages.append(caller)
+            caller.setdefault("toolCalls", []).append({key: data[key] for key in ("id", "name", "arguments")})
             answer = {"role": "tool", "content": "interrupted", "toolCallId": data["id"]}
             unanswered[data["id"]] = answer
-            _call(messages, data, answer)
-        elif event.type == "user_message":
-            messages.append(_user(data["content"]))
+            messages.append(answer)
         elif data["content"]:
-            messages.append({"role": "assistant", "content": data["content"]})
+            message: Message = {"role": "assistant", "content": data["content"]}
+            callers[data["messageId"]] = message
+            messages.append(message)
     return messages
 
 
@@ -64,21 +72,3 @@ def _user(content: str | list[dict[str, Any]]) -> Message:
     if images:
         message["images"] = images
     return message
-
-
-def _call(messages: list[Message], data: dict[str, Any], answer: Message) -> None:
-    """Put a call on the assistant message that it follows (parallel calls share one), its answer after all calls."""
-    index = len(messages)
-    while index and messages[index - 1]["role"] == "tool":
-        index -= 1
-    if not index or messages[index - 1]["role"] != "assistant" or _is_settled(messages[index:]):
-        messages.append({"role": "assistant", "content": ""})
-        index = len(messages)
-    caller = messages[index - 1]
-    caller.setdefault("toolCalls", []).append({key: data[key] for key in ("id", "name", "arguments")})
-    messages.append(answer)
-
-
-def _is_settled(answers: list[Message]) -> bool:
-    """Whether every call of the message before has been answered, so that a new call begins a new step."""
-    return bool(answers) and all(answer["content"] != "interrupted" for answer in answers)

@@ -7,6 +7,7 @@ something, or to interrupt). After its last step the stream ends, or, with `cut`
 import contextlib
 import json
 import socket
+import sys
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
@@ -83,6 +84,15 @@ def named_frame(envelope: bytes) -> bytes:
     return b"id: %s\nevent: %s\ndata: %s\n\n" % (fields["id"].encode(), fields["type"].encode(), envelope)
 
 
+class _Http(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that hangs up is no error of the script."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
 class ScriptedServer:
     """Use as a context manager."""
 
@@ -90,8 +100,7 @@ class ScriptedServer:
         self.requests: list[Request] = []
         self._replies: dict[str, deque[Reply]] = defaultdict(deque)
         self._waiting: dict[str, threading.Event] = defaultdict(threading.Event)
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, self))
-        self._http.daemon_threads = True
+        self._http = _Http(("127.0.0.1", 0), partial(_Handler, self))
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,))
         self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
 
@@ -104,6 +113,14 @@ class ScriptedServer:
     def wait_for(self, path: str) -> None:
         """Return when the path has been asked for."""
         assert self._waiting[path].wait(10), f"nobody asked for {path}"
+
+    def release(self, path: str) -> None:
+        """Let those go on who wait for the path."""
+        self._waiting[path].set()
+
+    def drop(self, path: str) -> None:
+        """Forget the path's next reply."""
+        self._replies[path].popleft()
 
     def __enter__(self) -> "ScriptedServer":
         self._thread.start()

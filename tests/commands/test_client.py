@@ -21,7 +21,7 @@ def test_where_the_server_is(given: str | None, environment: dict[str, str], url
     assert server_url(given, environment) == url
 
 
-@pytest.mark.parametrize("text", ["ftp://a", "http://", "http://a:b", "http://[", "http:// x"])
+@pytest.mark.parametrize("text", ["ftp://a", "http://", "http://a:b"])
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(CommandFailed, match="is no address") as refusal:
         server_url(text, {})
@@ -38,6 +38,14 @@ def test_a_token_is_sent(server: ScriptedServer, client: Server) -> None:
     server.script(SESSIONS, answers({}))
     client.get(SESSIONS)
     assert server.requests[0].headers["authorization"] == "Bearer secret-token"
+
+
+@pytest.mark.parametrize("token", ["tök", "a b", "a\n"])
+def test_a_token_that_no_header_can_carry_is_refused_without_being_told(token: str) -> None:
+    with pytest.raises(CommandFailed) as refusal:
+        Server("http://a", token)
+    assert refusal.value.code == "bad_token"
+    assert token not in str(refusal.value)
 
 
 def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(
@@ -102,7 +110,7 @@ def test_a_refused_stream_is_read_to_its_error(server: ScriptedServer, client: S
 
 def test_a_broken_stream_is_a_lost_connection(server: ScriptedServer, client: Server) -> None:
     server.script("/x", streams(b"id: 1\ndata: {}\n\nid: 2\nda", cut=True))
-    seen = []
+    seen: list[str] = []
     with pytest.raises(ConnectionLost), client.stream("GET", "/x") as frames:
         seen += (frame.id for frame in frames)
     assert seen == ["1"]

@@ -70,7 +70,9 @@ def test_make_run_serves_the_page_and_the_api(served: int) -> None:
 def test_the_curl_tour_shows_what_it_says(served: int, tmp_path: Path) -> None:
     tour = TEXT.split("<!-- tour -->")[1].split("<!-- /tour -->")[0]
     script = "set -eu\n" + "\necho; echo ====\n".join(_blocks("sh", tour)).replace(":8888", f":{served}")
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, cwd=tmp_path, check=True)
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, timeout=60, cwd=tmp_path, check=True
+    )
     one_call, steps, abort, after = done.stdout.split("====")
     assert "event: tool_result" in one_call
     assert one_call.count("event: agent_run_end") == 1

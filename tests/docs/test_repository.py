@@ -9,7 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 ADDRESS = re.compile(
-    r"https?://[^\s\"']*(pypi|pythonhosted|npmjs|debian|githubusercontent)|https?://\S+\.(whl|tgz|tar\.gz)", re.I
+    r"https?://[^\s\"']*(pypi|pythonhosted|npmjs|debian|githubusercontent)|https?://\S+\.(whl|tgz|tar\.gz)",
+    re.I,
 )
 MACHINE_PATH = re.compile(r"/work/|/root/\.|/home/(?!tarko\b)\w+/")
 

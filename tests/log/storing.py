@@ -147,7 +147,7 @@ class LaggingStore(MemoryEventStore):
 
 
 class Reader:
-    """Follows a log in a task of its own, and remembers what it saw."""
+    """Follows a log in a task of its own, remembers what it saw, and comes again when the database was away."""
 
     def __init__(self, logs: Logs, session_id: str, after: int) -> None:
         self.after = after
@@ -158,13 +158,18 @@ class Reader:
         self.task = asyncio.create_task(self._read(logs, session_id), name=f"reader after {after}")
 
     async def _read(self, logs: Logs, session_id: str) -> None:
-        async with logs.open(session_id) as log, aclosing(log.follow(self.after)) as pages:
-            self.has_joined.set()
-            async for page in pages:
-                assert page.after == self.upto or page.after > self.upto == self.after
-                self.upto = page.upto
-                self.seen += page.events
-                self._moved.set()
+        while True:
+            try:
+                async with logs.open(session_id) as log, aclosing(log.follow(self.upto)) as pages:
+                    self.has_joined.set()
+                    async for page in pages:
+                        assert page.after == self.upto
+                        self.upto = page.upto
+                        self.seen += page.events
+                        self._moved.set()
+                return
+            except StorageUnavailable:
+                await asyncio.sleep(0)  # and come again with the cursor
 
     async def until(self, place: int) -> list[int]:
         """Wait until this place was seen; returns the places seen so far."""

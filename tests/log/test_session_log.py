@@ -13,7 +13,7 @@ from app.log import group_commit, session_log
 from app.log.group_commit import GroupCommit
 from app.log.logs import Logs
 from app.log.session_log import Page, SessionLog
-from app.log.store import Slice
+from app.log.store import MemoryEventStore, Slice
 from app.log.writers import append_event
 from tests.log.conftest import Rig
 from tests.log.storing import LaggingStore, Reader, delta, draft, keyed, settle
@@ -29,7 +29,7 @@ def page(after: int, upto: int) -> Page:
 
 async def foreign(rig: Rig, count: int = 1) -> None:
     """Another process writes: nobody here is told."""
-    await rig.store.write([keyed("s", *[draft("foreign")] * count)])
+    await MemoryEventStore.write(rig.store, [keyed("s", *[draft("foreign")] * count)])
 
 
 async def test_a_gap_by_another_writer_is_read_before_more_is_shown(rig: Rig) -> None:
@@ -284,7 +284,7 @@ async def test_readers_that_join_at_any_time_see_the_same_sequence(
                 case "own":
                     commit.open(keyed("s", *[draft("own"), delta()] * count))
                 case "foreign":
-                    await LaggingStore.write(store, [keyed("s", *[draft("foreign")] * count)])
+                    await MemoryEventStore.write(store, [keyed("s", *[draft("foreign")] * count)])
                 case "wait":
                     await settle(count)
                 case "join":

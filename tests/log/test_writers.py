@@ -57,13 +57,14 @@ async def test_what_waits_is_bounded_by_bytes_but_one_draft_is_always_taken(
     second = asyncio.ensure_future(writer.append(big) or settle())
     rig.store.may_answer.clear()
     rig.store.may_write.set()
+    await rig.store.write_done.wait()
+    rig.store.may_write.clear()
     rig.store.write_began.clear()
     rig.store.may_answer.set()
     await rig.store.write_began.wait()
-    rig.store.may_answer.clear()
     await settle()
-    assert not second.done(), "the second still waits, and it is too big to let in more"
-    rig.store.may_answer.set()
+    assert not second.done(), "the first is stored, but the second alone fills the room"
+    rig.store.may_write.set()
     await first
     await second
     assert len(rig.store.events["s"]) == 2

@@ -1,0 +1,102 @@
+"""`migrate` and the way to the database. Real PostgreSQL; as root its directory must be passable, unlike pytest's own."""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+from typer.testing import CliRunner, Result
+
+from app.cli import app
+from app.commands.database import database, database_errors, redacted, running_embedded
+from app.errors import StorageUnavailable
+from app.postgres.embedded import FAST_AND_UNSAFE, EmbeddedPostgres
+from app.settings import Settings
+
+
+@pytest.fixture
+def data_dir(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    home = Path(tempfile.mkdtemp(prefix="tarko-test-"))
+    home.chmod(0o711)
+    monkeypatch.setenv("TARKO_DATA_DIR", str(home / "data"))
+    yield home / "data"
+    shutil.rmtree(home)
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(app, words)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://u:s3cret@h:5432/d", "postgresql://u:***@h:5432/d"),
+        ("postgresql://u:s3@cr/et?x@h/d", "postgresql://u:***@h/d"),
+        ("postgres://:s3cret@/d", "postgres://:***@/d"),
+        (
+            "postgresql://u@h/d?password=s3cret&sslmode=require",
+            "postgresql://u@h/d?password=***&sslmode=require",
+        ),
+        ("postgresql://h/d?sslpassword=s3cret", "postgresql://h/d?sslpassword=***"),
+        ("postgresql://u@h/d", "postgresql://u@h/d"),
+    ],
+)
+def test_an_address_is_shown_without_its_password(url: str, shown: str) -> None:
+    assert redacted(url) == shown
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://u:s3cr/et@h/d", "s3cret://u:s3cret@h", "postgresql://u:p@[s3cret/d"]
+)
+async def test_an_odd_address_is_refused_without_a_part_of_it(url: str) -> None:
+    with pytest.raises(StorageUnavailable) as refusal, database_errors("postgresql://hidden"):
+        await asyncpg.connect(url, timeout=1)
+    assert "s3cr" not in str(refusal.value)
+
+
+def test_an_empty_embedded_database_is_started_migrated_and_stopped(data_dir: Path) -> None:
+    result = run("migrate")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == "The database was at revision base and is now at 0001.\n"
+    assert asyncio.run(running_embedded(data_dir)) is None
+
+
+async def test_a_running_embedded_database_is_joined_and_left_running(data_dir: Path) -> None:
+    server = EmbeddedPostgres(data_dir, options=FAST_AND_UNSAFE)
+    await server.start()
+    try:
+        for said in ("was at revision base and is now at 0001", "is at revision 0001 already"):
+            result = await asyncio.to_thread(run, "migrate")
+            assert said in result.stdout
+        pid = server.pid
+        async with database(Settings()) as url:
+            assert url == server.dsn
+        assert server.is_healthy
+        assert server.pid == pid
+    finally:
+        await server.stop()
+
+
+async def test_a_named_database_is_moved_to_a_revision(
+    embedded_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TARKO_DATABASE_URL", embedded_database)
+    down = await asyncio.to_thread(run, "migrate", "--revision", "base")
+    assert down.stdout == "The database was at revision 0001 and is now at base.\n"
+    wrong = await asyncio.to_thread(run, "migrate", "--revision", "nonsense")
+    assert wrong.exit_code == 1
+    assert wrong.stderr.endswith("(bad_configuration)\n")
+
+
+def test_a_database_that_is_away_is_one_line_without_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TARKO_DATABASE_URL", "postgresql://u:s3cret@127.0.0.1:1/d")
+    result = run("migrate")
+    assert result.exit_code == 1
+    assert result.stderr.startswith(
+        "tarko-server: The database at postgresql://u:***@127.0.0.1:1/d could not be used"
+    )
+    assert result.stderr.count("\n") == 1
+    assert "s3cret" not in result.output
