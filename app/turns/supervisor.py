@@ -19,7 +19,7 @@ from app.errors import BadRequest, NotFound, ShuttingDown
 from app.events.canonical import NotJson
 from app.events.ending import Ending
 from app.events.envelope import Envelope, now_ms, place
-from app.events.ids import new_turn_id
+from app.events.ids import is_turn_id, new_turn_id
 from app.log.group_commit import GroupCommit
 from app.log.logs import Logs
 from app.log.session_log import Page
@@ -124,7 +124,7 @@ class Supervisor:
             return await running.stop(Ending.aborted())
         if turn_id is None:
             return None
-        row = await self._turns.get(turn_id)
+        row = await self._turns.get(turn_id) if is_turn_id(turn_id) else None
         if row is None or row.session_id != session_id:
             raise NotFound(f"The session has no turn {turn_id[:80]!r}.", code="turn_not_found")
         return Receipt(row.id, row.status or "interrupted", row.last_place)

@@ -58,7 +58,7 @@ def fold(events: Iterable[Envelope]) -> list[Message]:
             answer = {"role": "tool", "content": "interrupted", "toolCallId": data["id"]}
             unanswered[data["id"]] = answer
             messages.append(answer)
-        elif data["content"]:
+        elif event.type == "assistant_message" and data["content"]:
             message: Message = {"role": "assistant", "content": data["content"]}
             callers[data["messageId"]] = message
             messages.append(message)

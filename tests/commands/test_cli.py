@@ -22,7 +22,7 @@ HEAVY = (
     "asyncpg",
     "openai",
     "uvicorn",
-    "pydantic",
+    "pydantic_settings",
 )
 
 LOADED = """

@@ -13,10 +13,13 @@ from app.cli import app
 from app.commands import doctor
 from app.commands.doctor import Check
 from app.errors import ConfigurationError
+from app.postgres import migrations
+from app.postgres.data_directory import DataDirectory
 from app.postgres.embedded import FAST_AND_UNSAFE, EmbeddedPostgres
 from app.settings import Settings
 from tests.commands.scripted_server import ScriptedServer, answers, refuses
 
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - not bound to
 TOKEN = "0123456789-very-secret"
 
 
@@ -121,10 +124,10 @@ def test_wrong_settings_are_named_and_nothing_else_is_looked_at(monkeypatch: pyt
     ("settings", "state", "said"),
     [
         (Settings(), "ok", "for this machine only"),
-        (Settings(host="0.0.0.0", tokens=f"a={TOKEN}"), "ok", "1 token"),
+        (Settings(host=EVERYWHERE, tokens=f"a={TOKEN}"), "ok", "1 token"),
         (Settings(tokens=f"a={TOKEN},b=x{TOKEN}"), "ok", "2 tokens"),
-        (Settings(host="0.0.0.0", insecure=True), "warning", "lets anyone in"),
-        (Settings(host="0.0.0.0"), "problem", "would let anyone"),
+        (Settings(host=EVERYWHERE, insecure=True), "warning", "lets anyone in"),
+        (Settings(host=EVERYWHERE), "problem", "would let anyone"),
         (Settings(allowed_origins="*"), "problem", "TARKO_ALLOWED_ORIGINS"),
     ],
 )
@@ -147,7 +150,7 @@ def test_a_port_that_a_tarko_server_holds(server: ScriptedServer) -> None:
         "warning",
         f"a Tarko server answers at 127.0.0.1:{number} already",
     )
-    assert doctor.port(Settings(port=number, host="0.0.0.0")).state == "problem"
+    assert doctor.port(Settings(port=number, host=EVERYWHERE)).state == "problem"
 
 
 def test_an_address_that_is_not_ours() -> None:
@@ -164,7 +167,7 @@ def test_little_space_is_a_warning(home: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_data_directory_that_cannot_be_written(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "file").touch(0o755)
     assert [check.state for check in doctor.data_directory(home / "file" / "data")] == ["problem", "ok"]
-    monkeypatch.setattr(doctor.os, "access", lambda path, mode: False)
+    monkeypatch.setattr("os.access", lambda path, mode: False)
     assert next(iter(doctor.data_directory(home / "data"))).found == f"{home} cannot be written"
 
 
@@ -172,7 +175,7 @@ def test_a_data_directory_that_cannot_be_chosen(home: Path, monkeypatch: pytest.
     def choose(wanted: Path) -> None:
         raise ConfigurationError("closed")
 
-    monkeypatch.setattr(doctor.DataDirectory, "choose", choose)
+    monkeypatch.setattr(DataDirectory, "choose", choose)
     assert [*doctor.data_directory(home)] == [Check("data directory", "problem", "closed")]
 
 
@@ -210,7 +213,7 @@ def test_what_a_database_must_be(check: Check, state: str) -> None:
 
 
 def test_an_older_revision_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor.migrations, "newest", lambda: "0002")
+    monkeypatch.setattr(migrations, "newest", lambda: "0002")
     assert found(doctor.migrated("0001")) == ("warning", "at 0001; the newest is 0002")
 
 

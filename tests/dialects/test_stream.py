@@ -454,7 +454,7 @@ async def test_a_reader_behind_the_window_reads_from_the_store_and_misses_nothin
     monkeypatch.setattr(session_log, "WINDOW_BYTES", 100_000)
     async with own_database(embedded_server) as url, serving(url) as server:
         client = await server.client()
-        session_id = await client.session(saying(*(said("x" * 20_000) for _ in range(600))))
+        session_id = await client.session(saying(*(said("x" * 20_000) for _ in range(400))))
         async with (
             client.stream(session_id) as slow,
             client.socket(max_queue=1) as slow_socket,

@@ -9,6 +9,7 @@ from app.agents.contract import AgentEvent
 from app.agents.translate import Translation
 from app.events.ending import Ending
 from app.events.envelope import Envelope, Placed, place
+from app.events.ids import new_turn_id
 from app.log.store import Slice
 from app.turns import transcript
 from app.turns.transcript import LogTranscript, fold
@@ -17,12 +18,13 @@ from tests.log.storing import draft, memory_stores, of_turn
 
 def turn(content: Any, *events: AgentEvent, ending: Ending | None = None) -> list[Envelope]:
     """The events of a turn in which the agent said this."""
-    translation = Translation("turn_x", "demo")
+    turn_id = new_turn_id()
+    translation = Translation(turn_id, "demo")
     drafts = translation.begin(content)
     for event in events:
         drafts += translation.take(event)
     drafts += translation.end(ending or Ending.completed())
-    return place("s", "turn_x", drafts, Placed(0, 0, 0, len(drafts)))
+    return place("s", turn_id, drafts, Placed(0, 0, 0, len(drafts)))
 
 
 def text(delta: str) -> AgentEvent:

@@ -4,16 +4,25 @@
  * blocks of a growing text have changed.
  */
 
-const LONGEST_LINE = 5000; // longer ones are left alone: the patterns below look far ahead
-const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([\w+#.-]*)[^`]*$/;
-const HEADING = /^(#{1,6})\s+(.*?)\s*#*$/;
-const RULE = /^ {0,3}(?:-{3,}|\*{3,}|_{3,})\s*$/;
-const BULLET = /^( *)[-*+]\s+(.*)$/;
-const NUMBER = /^( *)\d{1,9}[.)]\s+(.*)$/;
-const QUOTE = /^ {0,3}> ?(.*)$/;
-const TABLE_RULE = /^\s*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*$/;
-const INLINE =
-  /(?<ticks>`+)(?<code>[^`]+)\k<ticks>|\*\*(?<strong>[^*]+)\*\*|\*(?<emphasis>[^*\s](?:[^*]*[^*\s])?)\*|\[(?<label>[^\]]+)\]\((?<target>[^()\s]+)\)|(?<bare>https?:\/\/[^\s<>"'`)\]]*[^\s<>"'`)\].,;:!?])/g;
+// The patterns are linear, or bounded where they look ahead: a hostile text must not hold the page up.
+const LONGEST_LINE = 5000;
+const FENCE = /^ {0,3}(`{3,}|~{3,})([^`]*)$/;
+const HEADING = /^(#{1,6})\s(.*)$/;
+const RULE = /^ {0,3}(?:-{3,}|\*{3,}|_{3,})$/;
+const BULLET = /^( *)[-*+]\s(.*)$/;
+const NUMBER = /^( *)\d{1,9}[.)]\s(.*)$/;
+const QUOTE = /^ {0,3}>(.*)$/;
+const TABLE_RULE = /^[\s|:-]*-[\s|:-]*$/;
+const INLINE = new RegExp(
+  [
+    "(?<ticks>`{1,3})(?<code>[^`]{1,500})\\k<ticks>",
+    "\\*\\*(?<strong>[^*]{1,500})\\*\\*",
+    "\\*(?<emphasis>[^*\\s][^*]{0,500})\\*",
+    "\\[(?<label>[^\\]]{1,500})\\]\\((?<target>[^()\\s]{1,2000})\\)",
+    "(?<bare>https?://[^\\s<>\"'`()\\]]{1,2000})",
+  ].join("|"),
+  "g",
+);
 
 export function parseBlocks(text) {
   const lines = text.split("\n");
@@ -41,7 +50,7 @@ export function parseSpans(text) {
     if (!span) continue;
     if (match.index > at) spans.push({ kind: "text", text: text.slice(at, match.index) });
     spans.push(span);
-    at = match.index + match[0].length;
+    at = match.index + (span.length ?? match[0].length);
   }
   if (at < text.length) spans.push({ kind: "text", text: text.slice(at) });
   return spans;
@@ -51,9 +60,15 @@ function spanOf({ code, strong, emphasis, label, target, bare }) {
   if (code !== undefined) return { kind: "code", text: code };
   if (strong !== undefined) return { kind: "strong", text: strong };
   if (emphasis !== undefined) return { kind: "emphasis", text: emphasis };
-  if (bare !== undefined) return { kind: "link", text: bare, href: bare };
+  if (bare !== undefined) return bareLink(bare);
   // Nothing but the web: a link with another scheme stays the text that it is.
   return /^https?:\/\//i.test(target) ? { kind: "link", text: label, href: target } : null;
+}
+
+/** What ends a sentence does not belong to the address before it. */
+function bareLink(bare) {
+  const href = bare.replace(/[.,;:!?]{1,5}$/, "");
+  return { kind: "link", text: href, href, length: href.length };
 }
 
 function takeBlock(lines, at) {
@@ -61,7 +76,7 @@ function takeBlock(lines, at) {
   const fence = FENCE.exec(line);
   if (fence) return takeFence(lines, at, fence);
   const heading = HEADING.exec(line);
-  if (heading) return [{ kind: "heading", level: heading[1].length, text: heading[2] }, at + 1];
+  if (heading) return [{ kind: "heading", level: heading[1].length, text: heading[2].trim() }, at + 1];
   if (RULE.test(line)) return [{ kind: "rule" }, at + 1];
   if (line.includes("|") && TABLE_RULE.test(lines[at + 1] ?? "")) return takeTable(lines, at);
   for (const [pattern, kind] of [[BULLET, "bullets"], [NUMBER, "numbers"]]) {
@@ -71,11 +86,16 @@ function takeBlock(lines, at) {
   return takeParagraph(lines, at);
 }
 
-function takeFence(lines, at, [, mark, language]) {
+function takeFence(lines, at, [, mark, info]) {
   let end = at + 1;
-  while (end < lines.length && !(lines[end].trim().startsWith(mark) && /^[`~]+$/.test(lines[end].trim()))) end += 1;
+  while (end < lines.length && !closes(lines[end].trim(), mark)) end += 1;
   const text = lines.slice(at + 1, end).join("\n");
+  const language = info.trim().split(/\s/, 1)[0].slice(0, 30);
   return [{ kind: "code", language, text }, Math.min(end + 1, lines.length)];
+}
+
+function closes(line, mark) {
+  return line.startsWith(mark) && /^[`~]+$/.test(line);
 }
 
 function takeTable(lines, at) {
@@ -94,8 +114,8 @@ function takeList(lines, at, pattern, kind) {
   let end = at;
   for (; end < lines.length; end += 1) {
     const found = pattern.exec(lines[end]);
-    if (found) items.push({ depth: Math.min(4, Math.floor(found[1].length / 2)), text: found[2] });
-    else if (/^\s+\S/.test(lines[end])) items.at(-1).text += `\n${lines[end].trim()}`;
+    if (found) items.push({ depth: Math.min(4, Math.floor(found[1].length / 2)), text: found[2].trim() });
+    else if (/^\s/.test(lines[end]) && lines[end].trim() !== "") items.at(-1).text += `\n${lines[end].trim()}`;
     else break;
   }
   return [{ kind, items }, end];
@@ -104,7 +124,7 @@ function takeList(lines, at, pattern, kind) {
 function takeQuote(lines, at) {
   let end = at;
   while (end < lines.length && QUOTE.test(lines[end])) end += 1;
-  return [{ kind: "quote", text: lines.slice(at, end).map((line) => QUOTE.exec(line)[1]).join("\n") }, end];
+  return [{ kind: "quote", text: lines.slice(at, end).map((line) => QUOTE.exec(line)[1].trim()).join("\n") }, end];
 }
 
 function takeParagraph(lines, at) {

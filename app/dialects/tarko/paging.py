@@ -10,6 +10,7 @@ from app.errors import BadRequest
 from app.events.canonical import encode_text
 from app.events.envelope import Envelope
 from app.events.ids import event_id
+from app.events.vocabulary import is_event_type
 from app.log.history import HistoryPage, HistoryQuery
 
 DEFAULT_LIMIT = 50
@@ -52,7 +53,7 @@ class HistoryRequest:
             after=0 if self.after is None else cursor_place(self.session_id, self.after),
             before=None if self.before is None else cursor_place(self.session_id, self.before),
             is_descending=self.order == "desc",
-            types=None if self.types is None else tuple(filter(None, self.types.split(","))),
+            types=None if self.types is None else tuple(filter(is_event_type, self.types.split(","))),
             since=self.since,
             until=self.until,
             turn_id=self.turn_id,

@@ -26,7 +26,7 @@ from app.dialects.tarko.schema import STREAM_RESPONSE, event_schema
 from app.errors import BadRequest, NotFound, SessionDeleted
 from app.events.canonical import encode
 from app.events.envelope import Draft, now_ms
-from app.events.ids import event_id
+from app.events.ids import event_id, is_turn_id
 from app.events.metadata import metadata
 from app.events.vocabulary import RESERVED, is_event_type
 from app.log.history import HistoryQuery
@@ -68,7 +68,7 @@ def router(parts: Parts) -> APIRouter:
         )
         if asked.is_plain:
             return _plain_list(parts, standing, offset or 0, limit)
-        query = await _within_turn(parts, asked.query())
+        query = await _within_turn(parts, session_id, asked.query())
         page = await parts.history.history(session_id, query)
         return Response(page_body(session_id, query, page, standing.lasting), media_type="application/json")
 
@@ -137,11 +137,11 @@ def _plain_list(parts: Parts, standing: Standing, offset: int, limit: int) -> Re
     return StreamingResponse(pieces(), media_type="application/json")
 
 
-async def _within_turn(parts: Parts, query: HistoryQuery) -> HistoryQuery:
+async def _within_turn(parts: Parts, session_id: str, query: HistoryQuery) -> HistoryQuery:
     if query.turn_id is None:
         return query
-    turn = await parts.turns.get(query.turn_id)
-    if turn is None:
+    turn = await parts.turns.get(query.turn_id) if is_turn_id(query.turn_id) else None
+    if turn is None or turn.session_id != session_id:
         raise NotFound(f"The session has no turn {query.turn_id[:80]!r}.", code="turn_not_found")
     end = turn.last_place + 1
     return replace(

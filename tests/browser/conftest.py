@@ -1,0 +1,109 @@
+"""A browser, servers that it may visit, and pages that tell on themselves: an error of a page is an error of its test."""
+
+import itertools
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.processes import Api, ServerProcess
+from tests.browser.puppet import Stage, open_stage
+from tests.conftest import Server
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, BrowserContext, Page
+
+ARGUMENTS = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+PATIENCE_MS = 10_000
+TOKENS = "alice=correct-horse-battery-staple,bob=another-token-of-some-length"
+
+NewPage = Callable[[], Awaitable["Page"]]
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+async def browser() -> "AsyncIterator[Browser]":
+    """Chromium, as Debian packs it."""
+    from tests.browser.kit import async_playwright, unable
+
+    program = shutil.which("chromium")
+    if program is None:
+        unable("there is no chromium on this machine")
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
+        yield browser
+        await browser.close()
+
+
+@pytest.fixture
+async def context(browser: "Browser") -> "AsyncIterator[BrowserContext]":
+    """A visitor of this test's own: its pages share cookies with each other and with nobody else."""
+    context = await browser.new_context(viewport={"width": 1280, "height": 800})
+    context.set_default_timeout(PATIENCE_MS)
+    problems: list[str] = []
+    context.on("weberror", lambda error: problems.append(str(error.error)))
+    context.on(
+        "console",
+        lambda message: problems.append(message.text) if "Content Security" in message.text else None,
+    )
+    yield context
+    await context.close()
+    assert problems == []
+
+
+@pytest.fixture
+async def page(context: "BrowserContext") -> "Page":
+    """The visitor's first page."""
+    return await context.new_page()
+
+
+@pytest.fixture(scope="session")
+async def stage() -> AsyncIterator[Stage]:
+    """Where the agents of all servers here get their turns."""
+    with tempfile.TemporaryDirectory(prefix="tarko-stage-") as directory:
+        async with open_stage(Path(directory)) as stage:
+            yield stage
+
+
+async def _server(
+    stage: Stage, postgres: Server, **settings: str
+) -> AsyncIterator[ServerProcess]:
+    name = f"browser_{next(_numbers)}"
+    url = await postgres.clone(name)
+    async with ServerProcess(stage, TARKO_DATABASE_URL=url, **settings) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+async def open_server(stage: Stage, embedded_server: Server) -> AsyncIterator[ServerProcess]:
+    """A server that asks for no token. Its tests share it; each makes its own sessions."""
+    async for server in _server(stage, embedded_server):
+        yield server
+
+
+@pytest.fixture(scope="session")
+async def guarded_server(stage: Stage, embedded_server: Server) -> AsyncIterator[ServerProcess]:
+    """A server that knows two principals."""
+    async for server in _server(stage, embedded_server, TARKO_TOKENS=TOKENS):
+        yield server
+
+
+@pytest.fixture
+async def api(open_server: ServerProcess) -> AsyncIterator[Api]:
+    """The open server's routes."""
+    api = Api(open_server.url)
+    yield api
+    await api.close()

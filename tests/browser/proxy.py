@@ -1,0 +1,92 @@
+"""A network between browser and server that a test can break: a TCP proxy on a port of its own."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+CHUNK = 64 * 1024
+
+
+class Proxy:
+    """Carries bytes both ways. `cut` breaks every connection at once; `budget` breaks one that has brought so many."""
+
+    def __init__(self, target_port: int) -> None:
+        self._target_port = target_port
+        self._open: set[asyncio.StreamWriter] = set()
+        self._pumps: set[asyncio.Task[None]] = set()
+        self.port = 0
+        self.cuts = 0
+        self.budget: int | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def cut(self) -> None:
+        """Break every connection, as a cable that is pulled: no goodbye, nothing that is under way arrives."""
+        self.cuts += 1
+        for writer in self._open:
+            writer.transport.abort()
+
+    async def close(self) -> None:
+        """Break what is open and wait for it."""
+        self.cut()
+        await asyncio.gather(*self._pumps)
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._pumps.add(task)
+        self._open.add(writer)
+        try:
+            with suppress(OSError):
+                await self._carry(reader, writer)
+        finally:
+            writer.transport.abort()
+            self._open.discard(writer)
+            self._pumps.discard(task)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
+        self._open.add(server_writer)
+        upward = asyncio.create_task(self._pump(reader, server_writer), name="to the server")
+        try:
+            await self._pump(server_reader, writer, is_downward=True)
+        finally:
+            server_writer.transport.abort()
+            self._open.discard(server_writer)
+            await upward
+
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_downward: bool = False
+    ) -> None:
+        with suppress(OSError):
+            while chunk := await reader.read(CHUNK):
+                if is_downward and self.budget is not None:
+                    await self._spend(writer, chunk)
+                else:
+                    writer.write(chunk)
+                    await writer.drain()
+        writer.transport.abort() if is_downward else None
+
+    async def _spend(self, writer: asyncio.StreamWriter, chunk: bytes) -> None:
+        assert self.budget is not None
+        writer.write(chunk[: self.budget])
+        await writer.drain()
+        self.budget -= len(chunk)
+        if self.budget <= 0:
+            self.budget = None
+            self.cut()
+
+
+@asynccontextmanager
+async def open_proxy(target_port: int) -> AsyncIterator[Proxy]:
+    """A proxy for as long as the block runs."""
+    proxy = Proxy(target_port)
+    listener = await asyncio.start_server(proxy._connect, "127.0.0.1", 0)
+    proxy.port = listener.sockets[0].getsockname()[1]
+    try:
+        yield proxy
+    finally:
+        listener.close()
+        await proxy.close()

@@ -1,0 +1,94 @@
+"""An agent on strings: the test, in another process, says each of its events, so no test has to guess a moment.
+
+The agent's half runs in the server. For each turn it connects to the test's `Stage`, tells the prompt, and yields every
+event that comes back, one JSON object a line.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+ADDRESS = "PUPPET_STAGE"
+PATIENCE = 10.0
+
+
+async def agent(_: Any, prompt: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    """The half that the server hosts."""
+    reader, writer = await asyncio.open_unix_connection(os.environ[ADDRESS])
+    try:
+        writer.write(json.dumps(prompt["text"]).encode() + b"\n")
+        async for line in reader:
+            yield json.loads(line)
+    finally:
+        writer.close()
+
+
+class Turn:
+    """The test's half of one turn."""
+
+    def __init__(self, prompt: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.prompt = prompt
+        self._reader = reader
+        self._writer = writer
+
+    async def say(self, event_type: str, **event: Any) -> None:
+        """Have the agent yield this event."""
+        self._writer.write(json.dumps({"type": event_type, **event}).encode() + b"\n")
+        await self._writer.drain()
+
+    async def text(self, *deltas: str) -> None:
+        """Have it say these pieces of its answer."""
+        for delta in deltas:
+            await self.say("text", delta=delta)
+
+    async def complete(self, *deltas: str) -> None:
+        """Have it say these and be done."""
+        await self.text(*deltas)
+        await self.say("completed")
+        await self.stopped()
+
+    async def fail(self, details: str, *, code: str, retryable: bool = False) -> None:
+        """Have it fail."""
+        await self.say("failed", details=details, code=code, retryable=retryable)
+        await self.stopped()
+
+    async def stopped(self) -> None:
+        """Wait until the agent has stopped, or its process died."""
+        async with asyncio.timeout(PATIENCE):
+            try:
+                await self._reader.read()
+            except ConnectionError:
+                pass
+        self._writer.close()
+
+
+class Stage:
+    """Where agents come to get their turns played."""
+
+    def __init__(self, address: Path) -> None:
+        self.address = address
+        self._turns: asyncio.Queue[Turn] = asyncio.Queue()
+
+    async def turn(self) -> Turn:
+        """The next turn that has begun."""
+        async with asyncio.timeout(PATIENCE):
+            return await self._turns.get()
+
+    async def _enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._turns.put_nowait(Turn(json.loads(await reader.readline()), reader, writer))
+
+
+@asynccontextmanager
+async def open_stage(directory: Path) -> AsyncIterator[Stage]:
+    """A stage for as long as the block runs."""
+    stage = Stage(directory / "stage")
+    listener = await asyncio.start_unix_server(stage._enter, stage.address)
+    try:
+        yield stage
+    finally:
+        listener.close()
+        await listener.wait_closed()
