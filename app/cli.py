@@ -7,6 +7,7 @@ fast; and a failure is one line on stderr, never a traceback.
 import os
 import sys
 from enum import StrEnum
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -277,6 +278,9 @@ def check() -> None:
 
 def main() -> None:
     """The console script `tarko-server`."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a terminal of another encoding shows a `?`, and nothing fails
+            stream.reconfigure(errors="replace")
     app(prog_name="tarko-server")
 
 

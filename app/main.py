@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
-from starlette.responses import FileResponse
+from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -117,7 +117,16 @@ def _pages() -> list[BaseRoute]:
     async def index(_: Any) -> FileResponse:
         return FileResponse(WEB / "index.html", headers=PAGE_HEADERS)
 
-    return [Route("/", index), Mount("/assets", StaticFiles(directory=WEB / "assets"))]
+    return [Route("/", index), Mount("/assets", _Assets(directory=WEB / "assets"))]
+
+
+class _Assets(StaticFiles):
+    """Asked for again at every visit, or a browser would mix the files of two versions."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        response = super().file_response(*args, **kwargs)
+        response.headers["cache-control"] = "no-cache"
+        return response
 
 
 def _is_page(path: str) -> bool:

@@ -11,13 +11,17 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import uvloop
 
-from bench import burst, live
+from bench import burst, footprint, history, live, readers
+from bench.processes import Others
 from bench.report import Report
 from bench.scene import Scene, scene
 
 STAGES: Mapping[str, Callable[[Scene], Awaitable[None]]] = {
     "burst": burst.measure,
     "live": live.measure,
+    "readers": readers.measure,
+    "history": history.measure,
+    "footprint": footprint.measure,
 }
 
 
@@ -47,7 +51,9 @@ async def _run(place: Scene, names: list[str]) -> None:
     await place.record()
     gc.freeze()
     for name in names:
+        others = Others()
         await STAGES[name](place)
+        place.report.say(f"  meanwhile others used {others.share():.0%} of this machine's processors")
     place.report.goals()
     place.report.say(f"{time.monotonic() - began:.0f} s")
 

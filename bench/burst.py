@@ -44,7 +44,7 @@ async def measure(scene: Scene) -> None:
     report.heading("Turns of 1,000 deltas")
     report.say(
         "The agent awaits asyncio.sleep(0) after each delta. The bare app sends the same bytes, one send a frame, "
-        "without a yield; \nits second row yields as the agent does. CPU is µs per event."
+        "without a yield; its second row yields as the agent does. CPU is µs per event."
     )
     repetitions = 2 if scene.is_quick else 5
     async with scene.both() as (ours, bare):

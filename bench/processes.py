@@ -42,6 +42,29 @@ class Used(NamedTuple):
 NOTHING = Used(0.0, 0.0, 0.0)
 
 
+class Others:
+    """What the rest of the machine does since this was made: a busy one makes the figures worse than they are.
+
+    To be asked when the measured processes have ended, since only then their time is known as ours.
+    """
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._then = self._used()
+
+    def share(self) -> float:
+        """Their part of all processors' time."""
+        return (self._used() - self._then) / (time.monotonic() - self._began) / (psutil.cpu_count() or 1)
+
+    @staticmethod
+    def _used() -> float:
+        times = psutil.cpu_times()
+        idle = times.idle + getattr(times, "iowait", 0.0)
+        # Guest time is counted as user time already.
+        busy = sum(times) - idle - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+        return float(busy - sum(os.times()[:4]))
+
+
 @dataclass(slots=True)
 class Process:
     """A running server. `ready_after` is the seconds from its start to its first good answer."""

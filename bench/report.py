@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-MEGABYTE = 2**20
+KIBIBYTE = 2**10
+MEBIBYTE = 2**20
 WIDTH = 118
 
 

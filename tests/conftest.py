@@ -8,7 +8,7 @@ import itertools
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import asyncpg
@@ -27,6 +27,7 @@ from tests.log.storing import Stores, memory_stores
 REQUIRE_ALL = "TARKO_REQUIRE_ALL"
 DEBIAN = Path("/usr/lib/postgresql/15/bin")
 TEMPLATE = "template_of_tests"
+EMPTY = "DELETE FROM events; DELETE FROM heads; DELETE FROM turns; DELETE FROM sessions; DELETE FROM replicas"
 
 for _name in [name for name in os.environ if name.startswith("TARKO_") and name != REQUIRE_ALL]:
     del os.environ[_name]
@@ -34,9 +35,10 @@ for _name in [name for name in os.environ if name.startswith("TARKO_") and name 
 
 @dataclass(frozen=True)
 class Server:
-    """A PostgreSQL with a migrated template in it."""
+    """A PostgreSQL with a migrated template in it, and the clones that no test uses now."""
 
     url: str
+    free: list[str] = field(default_factory=list)
 
     def database(self, name: str) -> str:
         """The address of another database of the server."""
@@ -44,19 +46,20 @@ class Server:
 
     async def clone(self, name: str, template: str = TEMPLATE) -> str:
         """Make a database; returns its address."""
-        await self.command(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
+        await run_on(self.url, f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
         return self.database(name)
 
-    async def command(self, statement: str) -> None:
-        connection = await asyncpg.connect(self.url)
-        try:
-            await connection.execute(statement)
-        finally:
-            await connection.close()
+
+async def run_on(url: str, statements: str) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(statements)
+    finally:
+        await connection.close()
 
 
 async def _prepare(server: Server) -> None:
-    await server.command(f"CREATE DATABASE {TEMPLATE}")
+    await run_on(server.url, f"CREATE DATABASE {TEMPLATE}")
     await migrate(server.database(TEMPLATE))
 
 
@@ -118,13 +121,22 @@ async def embedded_database(embedded_server: Server) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def own_database(server: Server) -> AsyncIterator[str]:
-    """A clone of the template, dropped after the block."""
-    name = f"test_{next(_numbers)}"
-    url = await server.clone(name)
-    try:
-        yield url
-    finally:
-        await server.command(f"DROP DATABASE {name} WITH (FORCE)")
+    """A clone of the template, which the next test gets emptied: that takes 5 ms, a new clone up to 500."""
+    url = server.free.pop() if server.free else await server.clone(f"test_{next(_numbers)}")
+    yield url
+    await run_on(url, EMPTY)
+    server.free.append(url)
+
+
+@pytest.fixture(params=["memory", "embedded"])
+async def some_stores(request: pytest.FixtureRequest) -> AsyncIterator[Stores]:
+    """The three stores, in memory and on the embedded server."""
+    if request.param == "memory":
+        yield memory_stores()
+        return
+    server = request.getfixturevalue("embedded_server")
+    async with own_database(server) as url, open_stores(url) as found:
+        yield found
 
 
 @pytest.fixture(params=["memory", "embedded", "embedded-copy", "debian", "debian-copy"])

@@ -30,6 +30,7 @@ from app.commands.screen import Screen
 TRIES = 8
 PROMPT = "> "
 INTERRUPTED = 130
+LAST_ANSWER = 5.0
 
 
 def chat(
@@ -123,16 +124,22 @@ class Conversation:
     def _aborting(self, turn: "Turn") -> Iterator[None]:
         """In the block, the first Ctrl-C aborts the turn, which goes on to its ending; the second leaves."""
 
+        # A thread of its own, because the interrupted code may hold the lock of the connections.
+        abort = threading.Thread(target=turn.abort, name="abort", daemon=True)
+
         def interrupted(number: int, frame: FrameType | None) -> None:
             if self.was_interrupted:
                 raise KeyboardInterrupt
             self.was_interrupted = True
-            # A thread of its own: the interrupted code may hold the lock of the connections.
-            threading.Thread(target=turn.abort, name="abort", daemon=True).start()
+            abort.start()
 
         before = signal.signal(signal.SIGINT, interrupted)
         try:
             yield
+            if (
+                self.was_interrupted
+            ):  # its answer comes with the ending, and must not be told in the next turn
+                abort.join(LAST_ANSWER)
         finally:
             signal.signal(signal.SIGINT, before)
 

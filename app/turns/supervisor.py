@@ -117,7 +117,7 @@ class Supervisor:
         `NotFound` for a turn that the session never had.
         """
         starting = [start for start, session in self._starting.items() if session == session_id]
-        if starting and session_id not in self._running:
+        if starting and turn_id is None:
             await asyncio.wait(starting)
         running = self._running.get(session_id)
         if running is not None and turn_id in (None, running.id):

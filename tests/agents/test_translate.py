@@ -209,7 +209,13 @@ def test_a_tool_closes_the_open_text_and_the_next_text_is_a_new_segment(script: 
         ),
         (
             "tool_call",
-            {"id": "a", "name": "search", "arguments": {"q": "x"}, "type": "function", "messageId": message(1)},
+            {
+                "id": "a",
+                "name": "search",
+                "arguments": {"q": "x"},
+                "type": "function",
+                "messageId": message(1),
+            },
         ),
         ("tool_execution_start", {"toolCallId": "a", "name": "search"}),
     ]
@@ -349,7 +355,9 @@ def test_tools_that_still_run_are_closed_by_the_ending(script: Script, ending: E
 
 def test_retrying_and_unknown_events_pass_with_their_fields(script: Script) -> None:
     retrying = {"attempt": 1, "maxAttempts": 3, "delayMs": 100, "reason": "busy"}
-    assert script.take({"type": "retrying", **retrying}, {"type": "plan", "steps": [None]}, {"type": "größe"}) == [
+    assert script.take(
+        {"type": "retrying", **retrying}, {"type": "plan", "steps": [None]}, {"type": "größe"}
+    ) == [
         ("retrying", retrying),
         ("plan", {"steps": [None]}),
         ("größe", {}),
@@ -410,7 +418,11 @@ def deep(levels: int) -> Any:
 def test_nesting_is_refused_before_anything_is_kept(script: Script, levels: int) -> None:
     """What is wrapped on its way into the log may not be too deep only then."""
     script.take(started("a"))
-    for event in (ended("a", deep(levels)), started("b", args=deep(levels)), {"type": "plan", "x": deep(levels)}):
+    for event in (
+        ended("a", deep(levels)),
+        started("b", args=deep(levels)),
+        {"type": "plan", "x": deep(levels)},
+    ):
         try:
             script.take(event)
         except BadEvent:
@@ -484,7 +496,9 @@ EVENTS = st.lists(
         st.builds(thinking, st.text(max_size=4)),
         st.builds(started, IDS, st.text(max_size=4), SCALARS | st.dictionaries(st.text(max_size=2), SCALARS)),
         st.builds(lambda tool, content, bad: ended(tool, content, is_error=bad), IDS, SCALARS, st.booleans()),
-        st.builds(lambda n: {"type": n, "x": 1}, st.sampled_from(["plan", "retrying", "tool_call", "agent_run_end"])),
+        st.builds(
+            lambda n: {"type": n, "x": 1}, st.sampled_from(["plan", "retrying", "tool_call", "agent_run_end"])
+        ),
     ),
     max_size=14,
 )
@@ -584,4 +598,3 @@ def test_a_recalled_turn_counts_its_segments_on(script: Script) -> None:
     recalled = Translation(TURN, "", clock=script.clock)
     recalled.recall(place("s", TURN, script.drafts, Placed(0, 0, 0, 0)))
     assert [decode(draft.data).get("messageId") for draft in recalled.end(FAILED)][:2] == [message(2)] * 2
-

@@ -78,9 +78,13 @@ async def stage() -> AsyncIterator[Stage]:
             yield stage
 
 
-async def _server(
-    stage: Stage, postgres: Server, **settings: str
-) -> AsyncIterator[ServerProcess]:
+@pytest.fixture(autouse=True)
+async def _clear_stage(stage: Stage) -> AsyncIterator[None]:
+    yield
+    await stage.clear()
+
+
+async def _server(stage: Stage, postgres: Server, **settings: str) -> AsyncIterator[ServerProcess]:
     name = f"browser_{next(_numbers)}"
     url = await postgres.clone(name)
     async with ServerProcess(stage, TARKO_DATABASE_URL=url, **settings) as server:

@@ -16,7 +16,15 @@ def unable(missing: str) -> NoReturn:
 
 
 try:
-    from playwright.async_api import Browser, BrowserContext, Locator, Page, Playwright, Route, async_playwright
+    from playwright.async_api import (
+        Browser,
+        BrowserContext,
+        Locator,
+        Page,
+        Playwright,
+        Route,
+        async_playwright,
+    )
     from playwright.async_api import expect as _expect
 except ImportError:
     unable("the package playwright is not installed")

@@ -34,6 +34,10 @@ class ServerProcess:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
     async def start(self) -> None:
         """Start it; a second time on the same port."""
         command = ("-m", "app.cli", "serve", "tests.browser.puppet:agent", "--port", str(self.port))

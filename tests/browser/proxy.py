@@ -8,7 +8,10 @@ CHUNK = 64 * 1024
 
 
 class Proxy:
-    """Carries bytes both ways. `cut` breaks every connection at once; `budget` breaks one that has brought so many."""
+    """Carries bytes both ways. `cut` breaks every connection at once; `budget` breaks one that has brought so many.
+
+    While it `is_down`, it takes connections and drops them.
+    """
 
     def __init__(self, target_port: int) -> None:
         self._target_port = target_port
@@ -17,6 +20,7 @@ class Proxy:
         self.port = 0
         self.cuts = 0
         self.budget: int | None = None
+        self.is_down = False
 
     @property
     def url(self) -> str:
@@ -40,7 +44,8 @@ class Proxy:
         self._open.add(writer)
         try:
             with suppress(OSError):
-                await self._carry(reader, writer)
+                if not self.is_down:
+                    await self._carry(reader, writer)
         finally:
             writer.transport.abort()
             self._open.discard(writer)
@@ -67,7 +72,6 @@ class Proxy:
                 else:
                     writer.write(chunk)
                     await writer.drain()
-        writer.transport.abort() if is_downward else None
 
     async def _spend(self, writer: asyncio.StreamWriter, chunk: bytes) -> None:
         assert self.budget is not None

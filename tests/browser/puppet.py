@@ -8,7 +8,7 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,10 @@ async def agent(_: Any, prompt: dict[str, Any]) -> AsyncIterator[dict[str, Any]]
     try:
         writer.write(json.dumps(prompt["text"]).encode() + b"\n")
         async for line in reader:
-            yield json.loads(line)
+            event = json.loads(line)
+            yield event
+            if event["type"] in ("completed", "failed"):
+                return
     finally:
         writer.close()
 
@@ -59,11 +62,8 @@ class Turn:
     async def stopped(self) -> None:
         """Wait until the agent has stopped, or its process died."""
         async with asyncio.timeout(PATIENCE):
-            try:
+            with suppress(ConnectionError):
                 await self._reader.read()
-            except ConnectionError:
-                pass
-        self._writer.close()
 
 
 class Stage:
@@ -72,13 +72,24 @@ class Stage:
     def __init__(self, address: Path) -> None:
         self.address = address
         self._turns: asyncio.Queue[Turn] = asyncio.Queue()
+        self._open: list[asyncio.StreamWriter] = []
 
     async def turn(self) -> Turn:
         """The next turn that has begun."""
         async with asyncio.timeout(PATIENCE):
             return await self._turns.get()
 
+    async def clear(self) -> None:
+        """Let go of every turn; the agents of those that still run have nothing more to say."""
+        while self._open:
+            writer = self._open.pop()
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+        assert self._turns.empty(), "a turn began that the test did not ask for"
+
     async def _enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.append(writer)
         self._turns.put_nowait(Turn(json.loads(await reader.readline()), reader, writer))
 
 
@@ -90,5 +101,6 @@ async def open_stage(directory: Path) -> AsyncIterator[Stage]:
     try:
         yield stage
     finally:
+        await stage.clear()
         listener.close()
         await listener.wait_closed()

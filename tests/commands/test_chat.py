@@ -144,15 +144,25 @@ def test_a_server_without_keys_is_resumed_all_the_same(server: ScriptedServer, r
     assert run("chat", stdin="a\n").stdout == "Hello\n"
 
 
-def test_a_server_that_stays_away_ends_the_chat_and_says_where_to_look(
-    server: ScriptedServer, run: Run
-) -> None:
+def test_a_server_that_stays_away_fails_the_turn(server: ScriptedServer, run: Run) -> None:
     server.script(QUERY_STREAM, turn(USER, cut=True))
     server.script(EVENTS_STREAM, refuses(503, "storage_unavailable", "The database is away."))
     result = run("chat", stdin="hi")
     assert result.exit_code == 1
     assert result.stderr.count("Coming back") == chat.TRIES
     assert len(server.asked(EVENTS_STREAM)) == chat.TRIES
+
+
+def test_a_stream_that_breaks_again_and_again_ends_the_chat_and_says_where_to_look(
+    server: ScriptedServer, run: Run
+) -> None:
+    server.script(QUERY_STREAM, turn(USER, cut=True))
+    server.script(EVENTS_STREAM, streams(cut=True))
+    result = run("chat", stdin="hi\nnever asked\n")
+    assert result.exit_code == 1
+    assert result.stderr.endswith(
+        f"The turn may go on without us: see it with `tarko-server tail {SESSION}`. (connection_lost)\n"
+    )
 
 
 def test_a_session_that_is_deleted_ends_the_chat(server: ScriptedServer, run: Run) -> None:
@@ -299,7 +309,7 @@ def test_in_a_real_terminal_an_aborted_turn_is_told_and_the_chat_goes_on(server:
             assert b"aborted after 12 ms" in read_until(terminal.read, b"> ")
             terminal.write(b"again\n")
             assert b"\x1b[2mcompleted after 12 ms" in read_until(terminal.read, b"> ")
-            process.send_signal(signal.SIGINT)
+            terminal.write(b"\x04")  # Ctrl-D; a Ctrl-C in the very moment of the prompt is lost by `readline`
             assert process.wait(10) == 0
     assert json.loads(server.asked(ABORT)[0].body) == {"sessionId": SESSION, "turnId": "turn_1"}
 

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from app import __version__, serving
-from app.cli import app
+from app.cli import app, main
 from app.settings import Settings
 from tests.commands.conftest import Run
 from tests.commands.scripted_server import ScriptedServer
@@ -114,6 +114,16 @@ def test_a_wrong_setting_is_one_line_without_its_value(monkeypatch: pytest.Monke
     assert result.stderr.startswith("tarko-server: TARKO_MAX_BODY: ")
     assert result.stderr.endswith("(bad_configuration)\n")
     assert "s3cret" not in result.output
+
+
+def test_main_is_what_the_console_script_calls(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["tarko-server", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"tarko-server {__version__}\n"
 
 
 def test_the_version_is_told() -> None:

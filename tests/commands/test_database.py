@@ -86,6 +86,8 @@ async def test_a_named_database_is_moved_to_a_revision(
     monkeypatch.setenv("TARKO_DATABASE_URL", embedded_database)
     down = await asyncio.to_thread(run, "migrate", "--revision", "base")
     assert down.stdout == "The database was at revision 0001 and is now at base.\n"
+    up = await asyncio.to_thread(run, "migrate", "--revision", "0001")
+    assert up.stdout == "The database was at revision base and is now at 0001.\n"
     wrong = await asyncio.to_thread(run, "migrate", "--revision", "nonsense")
     assert wrong.exit_code == 1
     assert wrong.stderr.endswith("(bad_configuration)\n")

@@ -32,6 +32,17 @@ def test_sessions_are_a_table(server: ScriptedServer, run: Run) -> None:
     assert not result.stderr
 
 
+def test_at_a_terminal_the_table_fits_its_width(
+    server: ScriptedServer, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "90")
+    server.script(SESSIONS, answers({"sessions": [item(1, name="x" * 120)]}))
+    lines = run("sessions").stdout.splitlines()
+    assert len(lines) > 2
+    assert f"sess_{1:026}" in lines[1]
+
+
 def test_pages_are_read_up_to_the_limit(server: ScriptedServer, run: Run) -> None:
     server.script(
         SESSIONS,

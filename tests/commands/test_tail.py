@@ -104,3 +104,17 @@ def test_a_reader_who_has_had_enough_ends_it_quietly(server: ScriptedServer) -> 
             assert process.stderr is not None
             assert process.stderr.read() == b""
             assert process.wait(10) == 0
+
+
+def test_a_terminal_of_another_encoding_is_no_reason_to_fail(server: ScriptedServer) -> None:
+    server.script(EVENTS_STREAM, streams(opening(), frame(HELLO), frame(END)))
+    done = subprocess.run(
+        [sys.executable, "-m", "app.cli", "tail", SESSION, "--url", server.url],
+        cwd=ROOT,
+        env={"PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        timeout=30,
+    )
+    assert done.returncode == 0
+    assert b"?n?" in done.stdout
+    assert done.stderr == b""

@@ -27,7 +27,9 @@ def test_new_ids_have_their_form_and_differ() -> None:
     assert all(is_turn_id(each) and not is_session_id(each) for each in turns)
 
 
-@pytest.mark.parametrize("text", ["", "sess_", PART, SESSION + "\n", SESSION.upper(), SESSION + "a", SESSION[:-1] + "1"])
+@pytest.mark.parametrize(
+    "text", ["", "sess_", PART, SESSION + "\n", SESSION.upper(), SESSION + "a", SESSION[:-1] + "1"]
+)
 def test_what_has_not_their_form_is_no_id(text: str) -> None:
     assert not is_session_id(text)
     assert not is_turn_id(text.replace("sess_", "turn_"))
@@ -45,7 +47,7 @@ def test_an_events_id_is_a_cursor(place: int) -> None:
     "cursor",
     [
         "", "-1", "1.0", " 1", "1\n", "x", "evt_", f"evt_{PART}", f"evt_{PART}_", f"evt_{PART}_x", f"evt_{PART}_1~",
-        f"evt_{PART}_-1", f"evt_{PART}_1\n", "ctl_1", SESSION, "9" * 19, "１２", "٣", "x" * 10_000,
+        f"evt_{PART}_-1", f"evt_{PART}_1\n", "ctl_1", SESSION, "9" * 19, "\uff11\uff12", "\u0663", "x" * 10_000,
         "evt_" + "b2" * 13 + "_1",
     ],
 )  # fmt: skip

@@ -6,13 +6,28 @@ from pydantic import TypeAdapter
 from app.events.vocabulary import MAX_TYPE_LENGTH, RESERVED, SHAPES, is_event_type
 
 
-@pytest.mark.parametrize("text", ["a", "user_feedback", "agent.x", "mit Leerzeichen", "größe 😀", "x" * MAX_TYPE_LENGTH])
+@pytest.mark.parametrize(
+    "text", ["a", "user_feedback", "agent.x", "mit Leerzeichen", "größe 😀", "x" * MAX_TYPE_LENGTH]
+)
 def test_a_type_is_short_printable_text(text: str) -> None:
     assert is_event_type(text)
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a\n", "a\nb", "\r", "\x00", "\x7f", "\x85", "\u2028", "\u2029", "\ud800", "x" * (MAX_TYPE_LENGTH + 1)]
+    "text",
+    [
+        "",
+        "a\n",
+        "a\nb",
+        "\r",
+        "\x00",
+        "\x7f",
+        "\x85",
+        "\u2028",
+        "\u2029",
+        "\ud800",
+        "x" * (MAX_TYPE_LENGTH + 1),
+    ],
 )
 def test_a_type_cannot_end_a_line_or_hide(text: str) -> None:
     assert not is_event_type(text)

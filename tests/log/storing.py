@@ -1,10 +1,10 @@
 """Helpers of all tests that write to a store: drafts, strands, sessions and turns in few words."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from app.errors import StorageUnavailable
@@ -19,7 +19,8 @@ from app.sessions.session import Session
 from app.sessions.store import MemorySessionStore, SessionStore
 from app.turns.turn_store import MemoryTurnStore, TurnStore
 
-START = Slice(0)
+Found = TypeVar("Found")
+
 ALL = Slice(0, limit=100_000, budget=2**40)
 
 
@@ -186,6 +187,16 @@ class Reader:
     async def leave(self) -> None:
         self.task.cancel()
         await asyncio.wait([self.task])
+
+
+async def until(ask: Callable[[], Awaitable[Found]], holds: Callable[[Found], bool] = bool) -> Found:
+    """Ask again and again until it holds, for what nobody announces; returns the answer."""
+    async with asyncio.timeout(20):
+        while True:
+            found = await ask()
+            if holds(found):
+                return found
+            await asyncio.sleep(0)
 
 
 async def settle(rounds: int = 20) -> None:

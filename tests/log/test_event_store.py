@@ -13,7 +13,12 @@ async def test_places_are_gapless_and_in_order(stores: Stores) -> None:
     assert await stores.append(session, draft("a"), draft("b")) == Placed(1, 1, 0, 3)
     assert await stores.append(session, draft("c")) == Placed(3, 3, 0, 4)
     events = await stores.all(session)
-    assert [(event.place, event.type) for event in events] == [(1, "session_start"), (2, "a"), (3, "b"), (4, "c")]
+    assert [(event.place, event.type) for event in events] == [
+        (1, "session_start"),
+        (2, "a"),
+        (3, "b"),
+        (4, "c"),
+    ]
 
 
 async def test_only_lasting_events_have_ordinals(stores: Stores) -> None:
@@ -46,7 +51,9 @@ async def test_several_strands_of_a_session_in_one_write_follow_each_other(store
     assert (row.stored, row.first_place, row.last_place, row.status) == (5, 2, 8, "completed")
 
 
-async def test_a_turns_strand_that_is_written_again_stores_nothing_and_says_where_it_was(stores: Stores) -> None:
+async def test_a_turns_strand_that_is_written_again_stores_nothing_and_says_where_it_was(
+    stores: Stores,
+) -> None:
     session = await stores.new_session()
     turn = await stores.new_turn(session)
     strand = of_turn(session, turn, 3, [draft("a"), delta("b")])
@@ -71,7 +78,9 @@ async def test_an_ending_that_is_written_again_is_the_same_ending(stores: Stores
     assert (again.skipped, again.last) == (1, first.last)
 
 
-async def test_a_keyed_draft_that_is_written_again_stores_nothing_and_says_where_it_was(stores: Stores) -> None:
+async def test_a_keyed_draft_that_is_written_again_stores_nothing_and_says_where_it_was(
+    stores: Stores,
+) -> None:
     session = await stores.new_session()
     strand = keyed(session, draft("a"))
     await stores.events.write([strand])
@@ -170,7 +179,7 @@ async def test_what_is_read_is_what_was_written_byte_for_byte(stores: Stores) ->
         {"b": 1, "a": {"": None}}, [[]], {"\x00": "\ud800"}, "\\u0000", '"', "x" * 3000,
     ]  # fmt: skip
     for _ in range(190):
-        odd = [odd]  # type: ignore[assignment]
+        odd = [odd]
     drafts = [draft("odd", odd), draft("ödd 😀 type", {"plain": True}), draft("huge", {"x": "é" * 5 * 2**20})]
     await stores.append(session, *drafts)
     events = (await stores.all(session))[1:]
@@ -209,7 +218,9 @@ async def test_a_read_that_stays_under_its_budget_is_whole(stores: Stores) -> No
 async def test_a_read_may_leave_out_passing_events_but_those_of_one_turn(stores: Stores) -> None:
     session = await stores.new_session()
     first = await stores.new_turn(session)
-    await stores.events.write([of_turn(session, first, 3, [delta("1"), draft("end")], ending=Ending.completed())])
+    await stores.events.write(
+        [of_turn(session, first, 3, [delta("1"), draft("end")], ending=Ending.completed())]
+    )
     second = await stores.new_turn(session)
     await stores.events.write([of_turn(session, second, 3, [delta("2"), draft("m")])])
     places = {

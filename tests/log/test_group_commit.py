@@ -45,7 +45,9 @@ async def test_what_arrives_during_a_write_forms_the_next_one(rig: Rig) -> None:
     assert rig.commit.waited > 0
 
 
-async def test_a_write_that_failed_is_sent_again_unchanged(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_write_that_failed_is_sent_again_unchanged(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
     rig.store.faults = ["before", "before"]
     reader = Reader(rig.logs, "s", 0)
     with caplog.at_level(logging.WARNING):
@@ -81,7 +83,9 @@ async def test_the_last_event_of_a_session_is_known_although_its_answer_was_lost
     assert reader.places == [1]
 
 
-async def test_a_rejected_strand_does_not_hold_up_the_others(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_rejected_strand_does_not_hold_up_the_others(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
     rig.store.may_write.clear()
     first = asyncio.create_task(append_event(rig.commit, "s", draft("first")))
     await rig.store.write_began.wait()

@@ -102,7 +102,11 @@ class Process:
 
 @asynccontextmanager
 async def process(
-    stores: Stores, *, replica_id: str = "me", bounds: Bounds = SHORT, agents: Mapping[str, Agent] | None = None
+    stores: Stores,
+    *,
+    replica_id: str = "me",
+    bounds: Bounds = SHORT,
+    agents: Mapping[str, Agent] | None = None,
 ) -> AsyncIterator[Process]:
     """A process that is drained at the end."""
     logs = Logs(stores.events)

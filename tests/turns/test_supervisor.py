@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,16 +24,16 @@ from app.events.envelope import Draft, Placed
 from app.turns.deletion import delete_session
 from app.turns.supervisor import Query
 from app.turns.turn_store import MemoryTurnStore, TurnRow
-from tests.log.storing import Stores, draft, memory_stores, of_turn, settle
+from tests.log.storing import Stores, draft, memory_stores, of_turn, settle, until
 from tests.turns.running import COMPLETED, HI, Moments, Process, kill, process, text
 
 Events = AsyncIterator[AgentEvent]
 
 
 @pytest.fixture
-async def one(stores: Stores) -> AsyncIterator[Process]:
-    """A process over memory and over each database."""
-    async with process(stores) as started:
+async def one(some_stores: Stores) -> AsyncIterator[Process]:
+    """A process over memory and over a database."""
+    async with process(some_stores) as started:
         yield started
 
 
@@ -84,6 +86,10 @@ def is_stubborn(moments: Moments) -> Any:
     return run
 
 
+async def running(one: Process) -> int:
+    return one.supervisor.running
+
+
 def kinds(events: list[tuple[str, dict[str, Any]]]) -> list[str]:
     return [kind for kind, _ in events]
 
@@ -134,7 +140,8 @@ async def test_a_result_that_cannot_be_kept_fails_the_turn(memory: Process) -> N
 
 
 @pytest.mark.parametrize(
-    ("code", "stored"), [("luck", "luck"), (None, "agent_failed"), ("", "agent_failed"), ("a\nb", "agent_failed")]
+    ("code", "stored"),
+    [("luck", "luck"), (None, "agent_failed"), ("", "agent_failed"), ("a\nb", "agent_failed")],
 )
 async def test_a_turn_fails_as_its_agent_says(memory: Process, code: str | None, stored: str) -> None:
     async def run(_scope: Scope, _prompt: Prompt) -> Events:
@@ -145,7 +152,10 @@ async def test_a_turn_fails_as_its_agent_says(memory: Process, code: str | None,
     turn = await memory.start(session)
     events = dict(await memory.ending(session, turn))
     assert events["error"] == {"error": "no luck", "code": stored, "recoverable": True}
-    assert (events["assistant_message"]["content"], events["assistant_message"]["finishReason"]) == ("part", "error")
+    assert (events["assistant_message"]["content"], events["assistant_message"]["finishReason"]) == (
+        "part",
+        "error",
+    )
     assert events["agent_run_end"]["status"] == "failed"
 
 
@@ -202,7 +212,9 @@ async def test_a_tool_id_of_an_earlier_turn_is_made_unique(memory: Process) -> N
         yield COMPLETED
 
     session = await memory.new_session(run)
-    ids = [dict(await memory.ending(session, await memory.start(session)))["tool_call"]["id"] for _ in range(3)]
+    ids = [
+        dict(await memory.ending(session, await memory.start(session)))["tool_call"]["id"] for _ in range(3)
+    ]
     assert ids == ["a", "a~2", "a~3"]
 
 
@@ -331,7 +343,9 @@ async def test_a_session_whose_agent_is_not_served_is_told_so_and_not_stuck(memo
 async def test_a_query_that_cannot_be_kept_is_refused(memory: Process) -> None:
     session = await memory.new_session(says_hello)
     with pytest.raises(BadRequest) as refused:
-        await memory.start(session, Query([{"type": "text", "text": "x", "more": float("nan")}], {"text": "x"}))
+        await memory.start(
+            session, Query([{"type": "text", "text": "x", "more": float("nan")}], {"text": "x"})
+        )
     assert refused.value.code == "bad_query"
     await memory.ending(session, await memory.start(session))
 
@@ -351,7 +365,10 @@ async def test_an_abort_in_the_middle_of_text_keeps_the_text_and_returns_when_it
     assert (receipt.turn_id, receipt.status, receipt.is_new) == (turn, "aborted", True)
     assert receipt.last_place == len(await one.stores.all(session.id))
     data = dict(events)
-    assert (data["assistant_message"]["content"], data["assistant_message"]["finishReason"]) == ("part", "abort")
+    assert (data["assistant_message"]["content"], data["assistant_message"]["finishReason"]) == (
+        "part",
+        "abort",
+    )
     assert data["error"] == {"error": "The turn was aborted.", "code": "aborted", "recoverable": True}
     assert moments.has_cleaned_up.is_set()
 
@@ -390,13 +407,17 @@ async def test_an_abort_in_a_tool_stops_the_tool_and_closes_its_call(one: Proces
     assert (result["error"], result["success"]) == ("aborted", False)
 
 
-async def test_two_aborts_at_once_are_one_ending_that_one_of_them_made(memory: Process, moments: Moments) -> None:
+async def test_two_aborts_at_once_are_one_ending_that_one_of_them_made(
+    memory: Process, moments: Moments
+) -> None:
     session = await memory.new_session(waits(moments))
     turn = await memory.start(session)
     await moments.has_begun.wait()
     receipts = await asyncio.gather(*(memory.supervisor.abort(session.id) for _ in range(3)))
     assert [receipt.is_new for receipt in receipts if receipt] == [True, False, False]
-    assert {receipt.last_place for receipt in receipts if receipt} == {len(await memory.stores.all(session.id))}
+    assert {receipt.last_place for receipt in receipts if receipt} == {
+        len(await memory.stores.all(session.id))
+    }
     assert dict(await memory.told(session, turn))["agent_run_end"]["status"] == "aborted"
 
 
@@ -404,6 +425,7 @@ async def test_a_late_abort_is_harmless_and_tells_how_the_turn_ended(one: Proces
     session = await one.new_session(says_hello)
     turn = await one.start(session)
     await one.ending(session, turn)
+    await settle()
     assert await one.supervisor.abort(session.id) is None
     receipt = await one.supervisor.abort(session.id, turn)
     assert receipt is not None
@@ -449,8 +471,8 @@ async def test_an_agent_that_ignores_every_cancel_is_given_up_and_stays_silent(m
     assert receipt.status == "aborted"
     assert abandoned_pumps() == 1
     moments.may_go_on.set()
-    while abandoned_pumps():
-        await asyncio.sleep(0)
+    await settle()
+    assert abandoned_pumps() == 0
     assert dict(await memory.told(session, turn))["assistant_message"]["content"] == "part"
     await memory.start(session)
     await memory.supervisor.abort(session.id)
@@ -482,9 +504,10 @@ async def test_a_start_and_an_abort_in_the_same_tick_leave_no_session_stuck(memo
             receipt = await memory.supervisor.abort(session.id)
         assert receipt is not None
         assert (receipt.turn_id, receipt.status) == (turn, "aborted")
-        assert memory.supervisor.running == 0
         standing = await memory.directory.find(session.id, "alice")
         assert standing.running_turn is None
+    await settle()
+    assert memory.supervisor.running == 0
     log = await memory.stores.all(session.id)
     assert sum(event.type == "agent_run_end" for event in log) == 200
 
@@ -527,14 +550,13 @@ async def test_a_turn_that_was_taken_over_stops_its_agent_and_says_no_more(one: 
     assert await one.stores.turns.take_over(row, "another") is not None
     moments.may_go_on.set()
     await moments.has_cleaned_up.wait()
-    while one.supervisor.running:
-        await asyncio.sleep(0)
+    await until(partial(running, one), lambda count: count == 0)
     assert (await one.stores.types(session.id))[-1] == "assistant_message_delta"
     assert one.supervisor.ended == {"interrupted": 1}
 
 
 async def test_a_turn_whose_process_is_gone_is_interrupted_with_what_it_had_said(
-    stores: Stores, caplog: pytest.LogCaptureFixture
+    some_stores: Stores, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def run(_scope: Scope, _prompt: Prompt) -> Events:
         yield text("a")
@@ -543,14 +565,14 @@ async def test_a_turn_whose_process_is_gone_is_interrupted_with_what_it_had_said
         yield text("part")
         await asyncio.Event().wait()
 
-    async with process(stores, replica_id="old") as old:
+    async with process(some_stores, replica_id="old") as old:
         session = await old.new_session(run)
         turn = await old.start(session, Query("q", {"text": "q"}, trace_id="ab" * 16))
-        while (await old.stores.types(session.id)).count("assistant_message_delta") < 2:
-            await asyncio.sleep(0)
+        await until(
+            partial(old.stores.types, session.id), lambda types: types.count("assistant_message_delta") == 2
+        )
         await kill(old)
-        async with process(stores, replica_id="new", agents=old.agents) as new:
-            assert await new.supervisor.recover(is_alone=False) == 0
+        async with process(some_stores, replica_id="new", agents=old.agents) as new:
             with caplog.at_level(logging.WARNING):
                 assert await new.supervisor.recover(is_alone=True) == 1
             assert turn in caplog.text
@@ -561,7 +583,7 @@ async def test_a_turn_whose_process_is_gone_is_interrupted_with_what_it_had_said
             assert data["tool_result"]["error"] == "interrupted"
             assert (data["error"]["code"], data["error"]["recoverable"]) == ("server_restarted", True)
             assert data["agent_run_end"]["status"] == "interrupted"
-            log = await stores.all(session.id)
+            log = await some_stores.all(session.id)
             assert all(b'"traceId":"abab' in event.metadata for event in log if event.turn_id == turn)
             assert await new.supervisor.recover(is_alone=True) == 0
             receipt = await new.supervisor.abort(session.id, turn)
@@ -584,7 +606,7 @@ class LateTurnStore(MemoryTurnStore):
     may_answer: asyncio.Event
     loses_the_start = False
 
-    async def orphans(self, owner, running, *, is_alone):  # type: ignore[no-untyped-def]
+    async def orphans(self, owner: str, running: Collection[str], *, is_alone: bool) -> Sequence[TurnRow]:
         known = set(running)
         await self.may_answer.wait()
         return await super().orphans(owner, known, is_alone=is_alone)
@@ -691,7 +713,9 @@ async def test_an_orphan_whose_events_are_gone_is_ended_all_the_same() -> None:
 # ── drain ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_drain_lets_turns_end_by_themselves_and_admits_no_more(memory: Process, moments: Moments) -> None:
+async def test_a_drain_lets_turns_end_by_themselves_and_admits_no_more(
+    memory: Process, moments: Moments
+) -> None:
     session = await memory.new_session(waits(moments))
     turn = await memory.start(session)
     drain = asyncio.create_task(memory.supervisor.drain(30))
@@ -722,13 +746,10 @@ async def test_a_drain_is_over_in_time_although_an_agent_ignores_it(grace: float
 
     async def never_stops_talking(_scope: Scope, _prompt: Prompt) -> Events:
         while not chatty.may_go_on.is_set():
-            try:
-                yield text("x")
-                yield {"type": "tool_started", "id": "a", "name": "n", "args": None}
+            yield text("x")
+            yield {"type": "tool_started", "id": "a", "name": "n", "args": None}
+            with suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)
-            except (asyncio.CancelledError, GeneratorExit):
-                if chatty.may_go_on.is_set():
-                    raise
 
     patient = Bounds(grace=60, recancel=60, recancels=2, close=60, tail=60)
     async with process(memory_stores(), bounds=patient) as one:

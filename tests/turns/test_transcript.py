@@ -44,7 +44,9 @@ def calls(*tools: str) -> list[dict[str, Any]]:
 
 
 def test_what_user_and_agent_said_is_told_in_order() -> None:
-    events = turn("hi", {"type": "thinking", "delta": "hm"}, text("hel"), text("lo"), {"type": "plan"}) + turn("bye")
+    events = turn(
+        "hi", {"type": "thinking", "delta": "hm"}, text("hel"), text("lo"), {"type": "plan"}
+    ) + turn("bye")
     assert fold(events) == [
         {"role": "user", "content": "hi"},
         {"role": "assistant", "content": "hello"},

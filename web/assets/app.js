@@ -17,7 +17,7 @@ import { Stream } from "./stream.js";
 
 const TRANSPORTS = { stream: Stream, socket: Socket };
 const STATES = {
-  idle: "Not connected",
+  idle: "Ready",
   connecting: "Connecting…",
   live: "Live",
   reconnecting: "Reconnecting…",
@@ -115,6 +115,11 @@ async function send(text) {
   }
 }
 
+function suggest(text) {
+  send(text);
+  focusUnlessTouched();
+}
+
 async function stop() {
   try {
     await link?.abort(conversation.runningTurn);
@@ -184,6 +189,11 @@ function rememberTransport() {
   }
 }
 
+/** Where the focus would bring up a keyboard on the screen, it waits for a tap. */
+function focusUnlessTouched() {
+  if (matchMedia("(hover: hover)").matches) composer.focus();
+}
+
 function openFromAddress() {
   const id = location.hash.slice(1) || null;
   if (id !== sessionId) open(id);
@@ -199,13 +209,13 @@ document.querySelector(`#transport input[value=${remembered}]`).checked = true;
 byId("transport").addEventListener("change", rememberTransport);
 byId("new").addEventListener("click", () => {
   open(null);
-  composer.focus();
+  focusUnlessTouched();
 });
 byId("menu").addEventListener("click", () => toggleSidebar(!document.body.hasAttribute("data-sidebar")));
 byId("veil").addEventListener("click", () => toggleSidebar(false));
 byId("suggestions").append(
   ...SUGGESTIONS.map((text) =>
-    element("li", {}, element("button", { type: "button", class: "quiet", onclick: () => send(text) }, text)),
+    element("li", {}, element("button", { type: "button", class: "quiet", onclick: () => suggest(text) }, text)),
   ),
 );
 addEventListener("keydown", (event) => event.key === "Escape" && toggleSidebar(false));
@@ -222,4 +232,4 @@ document.addEventListener("visibilitychange", () => {
 
 open(location.hash.slice(1) || null);
 sessions.refresh();
-if (matchMedia("(hover: hover)").matches) composer.focus();
+focusUnlessTouched();

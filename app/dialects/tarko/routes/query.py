@@ -51,7 +51,10 @@ def router(parts: Parts) -> APIRouter:
         standing = await parts.directory.find(body.sessionId, principal_of(request))
         return await parts.supervisor.start(standing.session, _query(request, body.query))
 
-    async def begin_alone(request: Request, body: OneShot) -> tuple[Session, Started]:
+    async def begin_alone(
+        request: Request, body: OneShot, idempotency_key: str | None
+    ) -> tuple[Session, Started]:
+        refuse_unsupported(idempotency_key=idempotency_key)
         query = _query(request, body.query)
         session = await parts.directory.create(
             principal_of(request), agent_for(parts, body.agent), name=body.sessionName, tags=body.sessionTags
@@ -82,23 +85,25 @@ def router(parts: Parts) -> APIRouter:
         )
 
     @api.post("/oneshot/query", response_model=OneShotAnswer, responses=FAILED_TURN)
-    async def oneshot(request: Request, body: OneShot) -> Response:
+    async def oneshot(request: Request, body: OneShot, idempotency_key: IdempotencyKey = None) -> Response:
         """Create a session, start a turn in it and wait for its ending."""
-        session, started = await begin_alone(request, body)
+        session, started = await begin_alone(request, body, idempotency_key)
         answer = await _answer(parts, session.id, started)
         return Response(answer.body(session.id), answer.http_status, media_type="application/json")
 
     @api.post("/oneshot/query/stream", response_class=Response, responses=STREAM_RESPONSE)
-    async def oneshot_stream(request: Request, body: OneShot) -> Response:
+    async def oneshot_stream(
+        request: Request, body: OneShot, idempotency_key: IdempotencyKey = None
+    ) -> Response:
         """Create a session and stream its first turn, from `session_start` on."""
-        session, started = await begin_alone(request, body)
+        session, started = await begin_alone(request, body, idempotency_key)
         return await _stream(parts, session.id, Start(0), started)
 
     return api
 
 
 def refuse_unsupported(
-    on_busy: str, on_disconnect: str = "continue", idempotency_key: str | None = None
+    on_busy: str = "reject", on_disconnect: str = "continue", idempotency_key: str | None = None
 ) -> None:
     """Raise `BadRequest` (`not_supported`) for what is not built yet, so that nobody relies on it unawares."""
     asked = {

@@ -3,6 +3,8 @@
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
 
 from app.dialects.tarko.messages import (
     Created,
@@ -102,9 +104,12 @@ def agent_for(parts: Parts, name: str | None) -> str:
 
 def _change(body: UpdateSession) -> Change:
     attributes = dict(body.metadata or {})
-    within = UpdateSession.model_validate(
-        {"sessionId": body.sessionId} | {k: attributes.pop(k) for k in ("name", "tags") if k in attributes}
-    )
+    fields = {key: attributes.pop(key) for key in ("name", "tags") if key in attributes}
+    try:
+        within = UpdateSession.model_validate({"sessionId": body.sessionId} | fields)
+    except ValidationError as error:
+        problems = [{**problem, "loc": ("body", "metadata", *problem["loc"])} for problem in error.errors()]
+        raise RequestValidationError(problems) from error
     return Change(
         name=within.name if body.name is None else body.name,
         tags=within.tags if body.tags is None else body.tags,

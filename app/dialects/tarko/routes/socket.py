@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any
 
 from starlette.routing import WebSocketRoute
@@ -31,9 +32,10 @@ from app.events.ids import event_id
 from app.sessions.session import Standing
 from app.transport.cursor import Start
 from app.transport.outlet import Message
-from app.transport.websocket import SERVER_STOPS, JoinedSessions, text
+from app.transport.websocket import SERVER_STOPS, TOO_SLOW, JoinedSessions, text
 
 MAX_ASIDE = 32
+LAST_WORD = 5.0
 
 _logger = logging.getLogger(__name__)
 
@@ -77,12 +79,20 @@ class _Conversation:
                 task.cancel()
             await asyncio.gather(listening, return_exceptions=True)
         if self._joined.broken.done():
-            async with asyncio.timeout(1):
-                await self._websocket.close(self._joined.broken.result())
+            await self._close(self._joined.broken.result())
+
+    async def _close(self, code: int) -> None:
+        # A reader that still takes nothing, or has gone, does not learn why.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORD):
+                await self._websocket.close(code)
 
     def _drain(self) -> None:
+        self._break(SERVER_STOPS)
+
+    def _break(self, code: int) -> None:
         if not self._joined.broken.done():
-            self._joined.broken.set_result(SERVER_STOPS)
+            self._joined.broken.set_result(code)
 
     async def _listen(self) -> None:
         while True:
@@ -170,7 +180,14 @@ class _Conversation:
         if session_id is None or not self._joined.say(
             session_id, lambda place: self._message(event_type, data, session_id, place)
         ):
-            await self._send(self._message(event_type, data, session_id, 0))
+            await self._send_soon(self._message(event_type, data, session_id, 0))
+
+    async def _send_soon(self, message: Message) -> None:
+        try:
+            async with asyncio.timeout(self._parts.send_timeout):
+                await self._send(message)
+        except TimeoutError:
+            self._break(TOO_SLOW)
 
     def _message(self, event_type: str, data: dict[str, Any], session_id: str | None, place: int) -> Message:
         return text(self._answers.spell(event_type, data, session_id, place))

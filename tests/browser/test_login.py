@@ -1,0 +1,118 @@
+"""A browser user with tokens on: led to the login, let in by a cookie, and no token in any address."""
+
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.browser.chat import Chat, Transport
+from tests.browser.kit import BrowserContext, Page, expect
+from tests.browser.processes import Api, ServerProcess
+from tests.browser.puppet import Stage
+from tests.browser.test_protocol_snippet import saw, seen, send, visit
+
+ALICE = "correct-horse-battery-staple"
+BOB = "another-token-of-some-length"
+
+
+async def log_in(page: Page, token: str) -> None:
+    await page.get_by_label("Token").fill(token)
+    await page.get_by_role("button", name="Log in").click()
+
+
+@pytest.fixture
+def addresses(context: BrowserContext) -> list[str]:
+    """Every address that the visitor's pages ask for."""
+    asked: list[str] = []
+    context.on("request", lambda request: asked.append(request.url))
+    context.on("page", lambda page: page.on("websocket", lambda socket: asked.append(socket.url)))
+    return asked
+
+
+@pytest.mark.parametrize("transport", ["EventSource", "WebSocket"])
+async def test_a_visitor_logs_in_and_chats(
+    context: BrowserContext,
+    addresses: list[str],
+    guarded_server: ServerProcess,
+    stage: Stage,
+    transport: Transport,
+) -> None:
+    page = await context.new_page()
+    await page.goto(guarded_server.url)
+    await page.wait_for_url("**/login?next=*")
+    await log_in(page, "not-the-token")
+    await expect(page.get_by_role("alert")).to_have_text("The token is not known here.")
+    await log_in(page, ALICE)
+    await page.wait_for_url(f"{guarded_server.url}/")
+
+    chat = Chat(page)
+    await chat.choose(transport)
+    await chat.send("Hello")
+    turn = await stage.turn()
+    await turn.complete("Hello, ", "Alice.")
+    await expect(chat.answers).to_have_text("Hello, Alice.")
+    await expect(chat.connection).to_have_text("Live")
+
+    assert any(urlsplit(address).path == "/ws" for address in addresses) == (transport == "WebSocket")
+    assert not any(ALICE in address or "not-the-token" in address for address in addresses)
+    (cookie,) = await context.cookies()
+    assert cookie["httpOnly"]
+    assert cookie["sameSite"] == "Strict"
+    assert ALICE not in cookie["value"]
+    assert await page.evaluate("document.cookie") == ""
+
+
+async def test_the_login_leads_back_to_the_session(
+    page: Page, guarded_server: ServerProcess, stage: Stage
+) -> None:
+    api = Api(guarded_server.url, ALICE)
+    session_id = await api.create("Mine")
+    await api.query(session_id, "Hello")
+    await (await stage.turn()).complete("Welcome back.")
+    await page.goto(f"{guarded_server.url}/#{session_id}")
+    await page.wait_for_url("**/login?next=*")
+    await log_in(page, ALICE)
+    await expect(Chat(page).answers).to_have_text("Welcome back.")
+    assert page.url == f"{guarded_server.url}/#{session_id}"
+    await api.close()
+
+
+async def test_the_example_works_with_the_cookie(
+    page: Page, guarded_server: ServerProcess, stage: Stage
+) -> None:
+    api = Api(guarded_server.url, ALICE)
+    session_id = await api.create()
+    await page.goto(f"{guarded_server.url}/login")
+    await log_in(page, ALICE)
+    await page.wait_for_url(f"{guarded_server.url}/")
+    await visit(page, guarded_server.url, session_id)
+    await send(page, "Hello")
+    await (await stage.turn()).complete("Hi")
+    await saw(page, "agent_run_end")
+    assert await seen(page) == await api.events(session_id, deltas=True)
+    await api.close()
+
+
+async def test_one_principal_sees_nothing_of_another(page: Page, guarded_server: ServerProcess) -> None:
+    api = Api(guarded_server.url, ALICE)
+    session_id = await api.create("Alice's secret")
+    await page.goto(f"{guarded_server.url}/login")
+    await log_in(page, BOB)
+    await page.wait_for_url(f"{guarded_server.url}/")
+    chat = Chat(page)
+    await expect(chat.sessions.get_by_role("link", name="Alice's secret")).to_have_count(0)
+    await page.goto(f"{guarded_server.url}/#{session_id}")
+    await expect(chat.connection).to_have_text("Closed")
+    await expect(chat.problem).to_contain_text("no session")
+    await api.close()
+
+
+async def test_a_lost_cookie_leads_to_the_login(
+    context: BrowserContext, page: Page, guarded_server: ServerProcess
+) -> None:
+    await page.goto(f"{guarded_server.url}/login")
+    await log_in(page, ALICE)
+    await page.wait_for_url(f"{guarded_server.url}/")
+    await context.clear_cookies()
+    await Chat(page).send("Hello?")
+    await page.wait_for_url("**/login?next=*")
+    await expect(page.get_by_label("Token")).to_be_focused()

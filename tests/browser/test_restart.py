@@ -1,0 +1,72 @@
+"""A server that dies in mid-turn and comes back: open pages go on by themselves, and see how the turn ended."""
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.browser.chat import Chat
+from tests.browser.kit import BrowserContext, expect
+from tests.browser.processes import Api, ServerProcess
+from tests.browser.puppet import Stage
+from tests.browser.test_protocol_snippet import saw, seen, visit
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A directory with a short path, which PostgreSQL's user may pass when the tests run as root."""
+    path = Path(tempfile.mkdtemp(prefix="tarko-browser-"))
+    path.chmod(0o711)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+async def own_server(stage: Stage, home: Path) -> AsyncIterator[ServerProcess]:
+    """A server with a database of its own, which dies and comes back with it."""
+    async with ServerProcess(stage, TARKO_DATA_DIR=str(home / "data")) as server:
+        yield server
+        if not server.is_running:
+            await server.start()  # takes the orphaned database over, so that it is stopped
+
+
+async def test_pages_outlive_the_server(
+    context: BrowserContext, own_server: ServerProcess, stage: Stage
+) -> None:
+    api = Api(own_server.url)
+    session_id = await api.create("Long work")
+    example, stream, socket = (
+        await context.new_page(),
+        Chat(await context.new_page()),
+        Chat(await context.new_page()),
+    )
+    await visit(example, own_server.url, session_id)
+    await stream.visit(own_server.url, session_id, "EventSource")
+    await socket.visit(own_server.url, session_id, "WebSocket")
+    await stream.send("Work")
+    turn = await stage.turn()
+    await turn.text("Half ")
+    await saw(example, "assistant_message_delta")
+    for chat in (stream, socket):
+        await expect(chat.answers).to_have_text("Half")
+
+    await own_server.kill()
+    for chat in (stream, socket):
+        await expect(chat.connection).to_have_text("Reconnecting…")
+    await own_server.start()
+
+    await saw(example, "agent_run_end")
+    for chat in (stream, socket):
+        await expect(chat.ending("Interrupted")).to_be_visible(timeout=15_000)
+        await expect(chat.answers).to_have_text("Half")
+        await expect(chat.page.get_by_role("article", name="Error")).to_contain_text("server_restarted")
+        await expect(chat.connection).to_have_text("Live")
+    history = await api.events(session_id, deltas=True)
+    assert await seen(example) == history
+    assert history[-1]["data"]["status"] == "interrupted"
+    await socket.send("Again")
+    await (await stage.turn()).complete("Whole")
+    await expect(stream.answers).to_have_text(["Half", "Whole"])
+    await api.close()

@@ -1,0 +1,106 @@
+"""Heartbeats and orphans: who lives is judged by the database's clock, never by our own."""
+
+import logging
+import threading
+from typing import Any
+
+import asyncpg
+import pytest
+
+from app.errors import StorageUnavailable
+from app.postgres import heartbeat
+from app.postgres.heartbeat import Heartbeat
+from tests.conftest import open_stores, run_on
+from tests.log.storing import Stores, until
+
+BEAT_AT = "SELECT beat_at FROM replicas WHERE id = $1"
+
+# The postmaster of the tests is young; judging begins ten seconds after its start, so the test waits for that.
+IS_OLD_ENOUGH = "SELECT pg_postmaster_start_time() < now() - interval '10 seconds'"
+
+
+async def ask(url: str, query: str, *arguments: object) -> Any:
+    connection = await asyncpg.connect(url)
+    try:
+        return await connection.fetchval(query, *arguments)
+    finally:
+        await connection.close()
+
+
+async def orphans_of(stores: Stores, **options: bool) -> list[str]:
+    return [
+        orphan.id for orphan in await stores.turns.orphans("me", [], is_alone=options.get("is_alone", False))
+    ]
+
+
+async def test_a_process_that_beats_is_known_and_forgotten_when_it_stops(
+    embedded_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heartbeat, "INTERVAL", 0.01)
+    await run_on(embedded_database, "INSERT INTO replicas VALUES ('long gone', now() - interval '2 days')")
+    beating = Heartbeat(embedded_database, "one")
+    await beating.start()
+    first = await ask(embedded_database, BEAT_AT, "one")
+    await until(lambda: ask(embedded_database, BEAT_AT, "one"), lambda beat_at: beat_at != first)
+    await beating.stop()
+    assert await ask(embedded_database, "SELECT count(*) FROM replicas") == 0
+    assert "heartbeat" not in [thread.name for thread in threading.enumerate()]
+    await beating.stop()
+
+
+async def test_one_that_is_stopped_at_once_or_was_never_started_stops(embedded_database: str) -> None:
+    await Heartbeat(embedded_database, "never").stop()
+    for _ in range(10):
+        beating = Heartbeat(embedded_database, "short")
+        await beating.start()
+        await beating.stop()
+    assert await ask(embedded_database, BEAT_AT, "short") is None
+
+
+async def test_a_beat_that_fails_is_tried_again(
+    embedded_database: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(heartbeat, "INTERVAL", 0.01)
+    beating = Heartbeat(embedded_database, "one")
+    await beating.start()
+    mine = "SELECT pid FROM pg_stat_activity WHERE query LIKE '%INSERT INTO replicas%' AND pid <> pg_backend_pid()"
+    pid = await until(lambda: ask(embedded_database, mine))
+    with caplog.at_level(logging.WARNING):
+        await ask(embedded_database, "SELECT pg_terminate_backend($1)", pid)
+        await run_on(embedded_database, "DELETE FROM replicas")
+        await until(lambda: ask(embedded_database, BEAT_AT, "one"))
+    assert "no heartbeat" in caplog.text
+    await beating.stop()
+
+
+async def test_one_whose_database_is_away_does_not_start() -> None:
+    with pytest.raises(StorageUnavailable):
+        await Heartbeat("postgresql://nobody@/x?host=/nowhere", "one").start()
+
+
+async def test_one_that_cannot_be_forgotten_stops_all_the_same(embedded_database: str) -> None:
+    beating = Heartbeat(embedded_database, "one")
+    await beating.start()
+    beating._url = "postgresql://nobody@/x?host=/nowhere"
+    await beating.stop()
+    assert "heartbeat" not in [thread.name for thread in threading.enumerate()]
+
+
+async def test_turns_are_orphans_when_their_process_has_not_beaten_for_six_seconds(database: str) -> None:
+    async with open_stores(database) as stores:
+        turns = {}
+        for owner, age in (("lives", 5), ("dead", 7), ("unknown", None), ("me", 0)):
+            turns[owner] = await stores.new_turn(await stores.new_session(), owner=owner)
+            if age is not None:
+                await run_on(
+                    database,
+                    f"INSERT INTO replicas VALUES ('{owner}', now() - interval '{age} seconds')",  # noqa: S608
+                )
+        found = await orphans_of(stores)
+        if not await ask(database, IS_OLD_ENOUGH):
+            assert found == [turns["me"]], "a database that has just come back judges nobody else"
+        await until(lambda: ask(database, IS_OLD_ENOUGH))
+        beat = "UPDATE replicas SET beat_at = now() - interval '5 seconds' WHERE id = 'lives'"
+        await run_on(database, beat)
+        assert set(await orphans_of(stores)) == {turns["dead"], turns["unknown"], turns["me"]}
+        assert set(await orphans_of(stores, is_alone=True)) == set(turns.values())
