@@ -10,6 +10,7 @@ from bench.report import KIBIBYTE, MEBIBYTE, micros
 from bench.scene import Scene, readers, reading, sessions
 
 IDLE = 500
+WARM = 250
 AT_ONCE = 10
 
 
@@ -73,8 +74,8 @@ async def _asked(server: Process, questions: list[bytes], seconds: float) -> lis
 
 
 async def _idle(ours: Process) -> float:
-    """Bytes for each stream, its session's live log included."""
-    names = await sessions(ours, IDLE + 20)
+    """Bytes for each stream, its session's live log included, after some that take what room the start has left."""
+    names = await sessions(ours, IDLE + WARM)
     streams: list[Stream] = []
     for name in names[IDLE:]:
         streams += await readers(ours, 1, reading(name), Tally())

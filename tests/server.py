@@ -143,6 +143,11 @@ class Stream:
         self._chunks = response.aiter_raw()
         self._rest = bytearray()
 
+    @property
+    def read(self) -> str:
+        """All that was read, frame by frame."""
+        return self.raw[: len(self.raw) - len(self._rest)].decode()
+
     async def next(self) -> Frame | None:
         """The next block, comments and bare ids included; None at the end."""
         async with asyncio.timeout(PATIENCE):

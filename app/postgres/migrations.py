@@ -4,8 +4,8 @@ The lock is a session-level advisory lock on a connection of its own; a process 
 is newer than the code is refused, never downgraded.
 """
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import asyncpg
@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from app.errors import ConfigurationError
+from app.postgres.pool import storage_errors
 
 LOCK = 0x7461726B6F  # "tarko"
 PACKAGE = Path(__file__).parent.parent
@@ -41,8 +42,14 @@ async def connect(url: str) -> AsyncIterator[AsyncConnection]:
 async def migrate(url: str, revision: str = "head") -> str | None:
     """Move the database to a revision, by default the newest; returns the one it was at.
 
-    Raises `ConfigurationError` when the database is at a revision that this code does not know.
+    Raises `ConfigurationError` when the database is at a revision that this code does not know or lets nobody in, and
+    `StorageUnavailable` when it is away.
     """
+    with _told():
+        return await _migrate(url, revision)
+
+
+async def _migrate(url: str, revision: str) -> str | None:
     if revision == "head" and await current(url) == newest():
         return newest()
     lock = await asyncpg.connect(url)
@@ -75,6 +82,18 @@ def config() -> Config:
         "script_location", str(packaged if packaged.is_dir() else PACKAGE.parent / "alembic")
     )
     return found
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Raise what the driver says of a database that can't be used as an error for the operator."""
+    try:
+        with storage_errors():
+            yield
+    except (asyncpg.PostgresError, ValueError) as error:
+        raise ConfigurationError(
+            f"The database can't be used ({type(error).__name__}: {error}). Check TARKO_DATABASE_URL."
+        ) from error
 
 
 def _current(connection: Connection) -> str | None:

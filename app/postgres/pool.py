@@ -37,8 +37,6 @@ def storage_errors() -> Iterator[None]:
     try:
         yield
     except _AWAY as error:
-        if isinstance(error, ValueError):
-            raise  # an argument that the driver can't send: to the driver that is an interface error, too
         raise StorageUnavailable(f"The database is away ({type(error).__name__}: {error}).") from error
 
 
@@ -48,7 +46,7 @@ class Pool:
     def __init__(self, url: str, *, size: int) -> None:
         self.url = url
         self.size = size
-        self._pool: "asyncpg.Pool[asyncpg.Record] | None" = None
+        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
 
     async def open(self) -> None:
         """Connect once, so that a wrong address is found at the start."""

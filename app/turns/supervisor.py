@@ -120,7 +120,7 @@ class Supervisor:
         if starting and turn_id is None:
             await asyncio.wait(starting)
         running = self._running.get(session_id)
-        if running is not None and turn_id in (None, running.id):
+        if running is not None and not running.ended.done() and turn_id in (None, running.id):
             return await running.stop(Ending.aborted())
         if turn_id is None:
             return None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from app.agents.contract import Agent, AgentEvent, Prompt, Scope
 from app.agents.driver import Bounds, Drive
-from app.agents.outcome import BadEvent, Cancelled, Completed, Failed, Outcome
+from app.agents.outcome import BadEvent, Completed, Failed, Outcome
 from app.agents.translate import Translation
 from app.events.ending import Ending
 from app.events.envelope import Placed
@@ -106,13 +106,12 @@ class Turn:
             await room
 
     def _said(self, outcome: Outcome) -> None:
-        match outcome:
-            case Completed():
-                self._end(self._completed(outcome))
-            case Failed():
-                self._end(_failed(outcome))
-            case Cancelled():
-                self._end(self._stop or Ending.aborted())
+        if isinstance(outcome, Completed):
+            self._end(self._completed(outcome))
+        elif isinstance(outcome, Failed):
+            self._end(_failed(outcome))
+        else:
+            self._end(self._stop or Ending.aborted())
 
     def _completed(self, outcome: Completed) -> Ending:
         if not outcome.has_data:

@@ -51,7 +51,7 @@ async def browser() -> "AsyncIterator[Browser]":
 @pytest.fixture
 async def context(browser: "Browser") -> "AsyncIterator[BrowserContext]":
     """A visitor of this test's own: its pages share cookies with each other and with nobody else."""
-    context = await browser.new_context(viewport={"width": 1280, "height": 800})
+    context = await browser.new_context(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
     context.set_default_timeout(PATIENCE_MS)
     problems: list[str] = []
     context.on("weberror", lambda error: problems.append(str(error.error)))
@@ -87,8 +87,10 @@ async def _clear_stage(stage: Stage) -> AsyncIterator[None]:
 async def _server(stage: Stage, postgres: Server, **settings: str) -> AsyncIterator[ServerProcess]:
     name = f"browser_{next(_numbers)}"
     url = await postgres.clone(name)
-    async with ServerProcess(stage, TARKO_DATABASE_URL=url, **settings) as server:
-        yield server
+    server = ServerProcess(stage, TARKO_DATABASE_URL=url, **settings)
+    await server.start()
+    yield server
+    await server.kill()  # its database is thrown away, and how it stops is told elsewhere
 
 
 @pytest.fixture(scope="session")

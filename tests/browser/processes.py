@@ -6,7 +6,7 @@ import re
 import signal
 import sys
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import httpx
 
@@ -67,13 +67,6 @@ class ServerProcess:
         async with asyncio.timeout(STOP):
             await process.communicate()
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
-
 
 class Api:
     """The HTTP routes, as tests ask them past the browser."""
@@ -98,6 +91,17 @@ class Api:
             "POST", "/api/v1/sessions/query/stream", json={"sessionId": session_id, "query": query}
         ) as response:
             response.raise_for_status()
+
+    async def ended(self, session_id: str, turns: int = 1) -> None:
+        """Wait until so many turns of the session have ended."""
+        stream = self._client.stream(
+            "GET", "/api/v1/sessions/events/stream", params={"sessionId": session_id}
+        )
+        async with stream as response:
+            async for line in response.aiter_lines():
+                turns -= '"type":"agent_run_end"' in line
+                if turns == 0:
+                    return
 
     async def events(self, session_id: str, *, deltas: bool) -> list[dict[str, Any]]:
         """The session's history."""

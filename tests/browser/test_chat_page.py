@@ -39,9 +39,8 @@ async def test_a_first_visit_sends_and_sees_the_answer_grow(
     await expect(chat.ending("Completed")).to_be_visible()
     await expect(chat.answers.locator("strong")).to_have_text("append-only")
     await expect(chat.send_button).to_be_visible()
-    await expect(chat.sessions.get_by_role("link", name="What is a log?")).to_have_attribute(
-        "aria-current", "page"
-    )
+    await expect(chat.sessions.locator("[aria-current=page]")).to_contain_text("What is a log?")
+    await expect(chat.page.locator("#announcer")).to_have_text("A log is **append-only**.")
 
 
 @over_both
@@ -307,9 +306,7 @@ async def test_hostile_text_stays_text(
     await turn.say("tool_ended", id="b", isError=True, content=HOSTILE)
     await turn.say(HOSTILE[:80], why=HOSTILE)
     await turn.text(f"{HOSTILE}\n\n# {HOSTILE}\n\n- {HOSTILE}\n\n| {HOSTILE} |\n|---|\n| {HOSTILE} |\n\n")
-    await turn.text(
-        f"```{HOSTILE}\n{HOSTILE}\n```\n\n[a](JaVaScRiPt:1) [b](data:text/html,1) <https://ok.example>"
-    )
+    await turn.text(f"```<b>\n{HOSTILE}\n```\n\n[a](JaVaScRiPt:1) [b](data:text/html,1) <https://ok.example>")
     await turn.fail(HOSTILE, code=HOSTILE)
     await expect(chat.ending("Failed")).to_be_visible()
     await expect(

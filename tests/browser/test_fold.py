@@ -19,9 +19,10 @@ FOLD = """async (events) => {
 Events = list[dict[str, Any]]
 
 
-@pytest.fixture
-async def history(page: Page, open_server: ServerProcess, stage: Stage, api: Api) -> tuple[Events, Events]:
-    """A session's events with deltas and without, and a page that can fold them."""
+@pytest.fixture(scope="module")
+async def history(open_server: ServerProcess, stage: Stage) -> tuple[Events, Events]:
+    """A session's events, with deltas and without."""
+    api = Api(open_server.url)
     session_id = await api.create()
     await api.query(session_id, "Everything")
     turn = await stage.turn()
@@ -37,10 +38,19 @@ async def history(page: Page, open_server: ServerProcess, stage: Stage, api: Api
     await turn.say("progress", step=1)
     await turn.text("I ", "saw ", "it.")
     await turn.fail("enough", code="enough")
+    await api.ended(session_id)
     await api.query(session_id, "More")
     await (await stage.turn()).complete("Done.")
+    await api.ended(session_id, 2)
+    whole = await api.events(session_id, deltas=True)
+    lasting = await api.events(session_id, deltas=False)
+    await api.close()
+    return whole, lasting
+
+
+@pytest.fixture(autouse=True)
+async def _visit(page: Page, open_server: ServerProcess) -> None:
     await page.goto(open_server.url)
-    return await api.events(session_id, deltas=True), await api.events(session_id, deltas=False)
 
 
 async def test_events_seen_before_change_nothing(page: Page, history: tuple[Events, Events]) -> None:

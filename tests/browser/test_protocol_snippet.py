@@ -79,13 +79,13 @@ async def test_a_connection_may_break_at_any_byte(
 ) -> None:
     session_id = await api.create()
     async with AsyncExitStack() as stack:
-        proxies = [await stack.enter_async_context(open_proxy(open_server.port)) for _ in range(6)]
+        proxies = [await stack.enter_async_context(open_proxy(open_server.port)) for _ in range(4)]
         pages = [await context.new_page() for _ in proxies]
         await asyncio.gather(
             *(visit(page, proxy.url, session_id) for page, proxy in zip(pages, proxies, strict=True))
         )
         # An event is some 300 bytes long, so these fall into ids, into data, and between two frames.
-        for proxy, budget in zip(proxies, (1, 40, 333, 700, 1111, 2222), strict=True):
+        for proxy, budget in zip(proxies, (1, 333, 800, 2222), strict=True):
             proxy.budget = budget
         await api.query(session_id, "Hello")
         turn = await stage.turn()

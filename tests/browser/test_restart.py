@@ -26,10 +26,12 @@ def home() -> Iterator[Path]:
 @pytest.fixture
 async def own_server(stage: Stage, home: Path) -> AsyncIterator[ServerProcess]:
     """A server with a database of its own, which dies and comes back with it."""
-    async with ServerProcess(stage, TARKO_DATA_DIR=str(home / "data")) as server:
-        yield server
-        if not server.is_running:
-            await server.start()  # takes the orphaned database over, so that it is stopped
+    server = ServerProcess(stage, TARKO_DATA_DIR=str(home / "data"))
+    await server.start()
+    yield server
+    if not server.is_running:
+        await server.start()  # takes the orphaned database over, so that it is stopped
+    await server.stop()
 
 
 async def test_pages_outlive_the_server(

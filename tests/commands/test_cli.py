@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,9 @@ def test_main_is_what_the_console_script_calls(
         main()
     assert ended.value.code == 0
     assert capsys.readouterr().out == f"tarko-server {__version__}\n"
+    monkeypatch.setattr(sys, "stdout", StringIO())
+    with pytest.raises(SystemExit):
+        main()
 
 
 def test_the_version_is_told() -> None:

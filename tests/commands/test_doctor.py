@@ -1,9 +1,8 @@
-import asyncio
 import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -69,13 +68,16 @@ def test_a_fresh_machine_is_well() -> None:
     assert "`tarko-server serve` starts it" in result.stdout
 
 
-async def test_a_running_embedded_database_is_looked_at(home: Path) -> None:
+@pytest.fixture
+async def embedded(home: Path, anyio_backend: str) -> AsyncIterator[EmbeddedPostgres]:
     server = EmbeddedPostgres(home / "data", options=FAST_AND_UNSAFE)
     await server.start()
-    try:
-        result = await asyncio.to_thread(run)
-    finally:
-        await server.stop()
+    yield server
+    await server.stop()
+
+
+def test_a_running_embedded_database_is_looked_at(embedded: EmbeddedPostgres) -> None:
+    result = run()
     assert result.exit_code == 0
     assert "the embedded one is running" in result.stdout
     assert "PostgreSQL 18" in result.stdout
@@ -83,9 +85,10 @@ async def test_a_running_embedded_database_is_looked_at(home: Path) -> None:
     assert "empty; `tarko-server serve` makes the tables" in result.stdout
 
 
-async def test_a_named_database_is_looked_at(embedded_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("anyio_backend")  # which runs the database's fixture
+def test_a_named_database_is_looked_at(embedded_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TARKO_DATABASE_URL", embedded_database)
-    result = await asyncio.to_thread(run)
+    result = run()
     assert result.exit_code == 0
     assert "at 0001, the newest" in result.stdout
     assert "data directory" not in result.stdout

@@ -172,12 +172,6 @@ async def test_a_wrong_address_is_unavailability() -> None:
         await Pool("postgresql://nobody@/x?host=/nowhere", size=2).open()
 
 
-async def test_an_argument_that_cannot_be_sent_is_not_unavailability(embedded_database: str) -> None:
-    async with open_stores(embedded_database) as stores:
-        with pytest.raises(ValueError, match="invalid input"):
-            await stores.sessions.list("alice", limit=2**70)
-
-
 async def test_a_page_that_stays_under_its_budget_is_the_last_whatever_its_sizes_are(database: str) -> None:
     """The database's sizes have headers of one or four bytes, or lie elsewhere; the reader's have none."""
     async with open_stores(database) as stores:

@@ -108,7 +108,8 @@ async def test_many_tasks_that_start_at_once_migrate_once(empty_database: str) -
     assert await ask(empty_database, TABLES) == "events heads replicas sessions turns"
 
 
-async def test_many_processes_that_start_at_once_migrate_once(empty_database: str) -> None:
+async def test_many_processes_that_start_at_once_migrate_once(embedded_server: Server) -> None:
+    empty_database = await embedded_server.clone("for_processes", "template0")
     processes = [
         await asyncio.create_subprocess_exec(
             sys.executable, "-c", PROCESS, empty_database, cwd=ROOT, stderr=asyncio.subprocess.PIPE
@@ -153,7 +154,8 @@ async def alembic(**environment: str) -> tuple[int | None, bytes]:
     return process.returncode, said
 
 
-async def test_alembic_alone_migrates_the_database_of_the_settings(empty_database: str) -> None:
+async def test_alembic_alone_migrates_the_database_of_the_settings(embedded_server: Server) -> None:
+    empty_database = await embedded_server.clone("for_alembic", "template0")
     code, said = await alembic(TARKO_DATABASE_URL=empty_database)
     assert code == 0, said
     assert await current(empty_database) == newest()

@@ -710,6 +710,14 @@ async def test_an_orphan_whose_events_are_gone_is_ended_all_the_same() -> None:
         assert row.status == "interrupted"
 
 
+async def test_retiring_counts_from_now(memory: Process) -> None:
+    session = await memory.new_session(says_hello)
+    await memory.ending(session, await memory.start(session))
+    assert await memory.supervisor.retire(60) == 0
+    assert await memory.supervisor.retire(-1) == 1
+    assert "assistant_message_delta" not in await memory.stores.types(session.id)
+
+
 # ── drain ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -29,7 +29,10 @@ const NAME_LENGTH = 60;
 let sessionId = null;
 let conversation = emptyConversation();
 let link = null;
-let isSending = false;
+let isSending = false; // a query is on its way, and the log does not have it yet
+let isAwaited = false; // the user knows of a turn whose ending was not shown yet
+let shownTurn = null;
+let frame = 0;
 
 const view = new ConversationView();
 const composer = new Composer({ send, stop });
@@ -47,6 +50,8 @@ function open(id) {
   if (location.hash.slice(1) !== (id ?? "")) location.hash = id ?? "";
   conversation = emptyConversation();
   isSending = false;
+  isAwaited = false;
+  shownTurn = null;
   view.clear();
   composer.tell("");
   sessions.select(id);
@@ -85,34 +90,36 @@ function disconnect() {
 function take(event) {
   view.draw(fold(conversation, event));
   if (event.type === "agent_run_start") isSending = false;
-  if (event.type === "agent_run_start" || event.type === "agent_run_end") sessions.refresh();
-  if (event.type === "agent_run_end") announceEnding();
   if (conversation.isOver) {
     disconnect();
     showState("closed");
     sessions.refresh();
   }
-  showProgress();
+  frame ||= requestAnimationFrame(showProgress);
 }
 
 // ── what the user does ───────────────────────────────────────────────────────────────────────────────────────────
 
 async function send(text) {
-  isSending = true;
-  showProgress();
-  view.showEnd();
+  expectTurn();
   try {
     if (sessionId === null) {
       const created = await createSession(nameFrom(text));
       open(created.sessionId);
-      isSending = true;
-      showProgress();
+      expectTurn();
       sessions.refresh();
     }
     await link.query(text);
   } catch (problem) {
     giveBack(text, problem);
   }
+}
+
+function expectTurn() {
+  isSending = true;
+  isAwaited = true;
+  showProgress();
+  view.showEnd();
 }
 
 function suggest(text) {
@@ -130,6 +137,7 @@ async function stop() {
 
 function giveBack(text, problem) {
   isSending = false;
+  isAwaited = false;
   composer.giveBack(text);
   composer.tell(problem.message);
   showProgress();
@@ -151,10 +159,22 @@ function showState(state) {
 }
 
 function showProgress() {
-  const isRunning = conversation.runningTurn !== null;
+  frame = 0;
+  const { runningTurn, isOver } = conversation;
+  const isRunning = runningTurn !== null;
   byId("working").hidden = !isRunning;
   byId("welcome").hidden = sessionId !== null;
-  composer.state = conversation.isOver ? "over" : isRunning ? "working" : isSending ? "sending" : "ready";
+  composer.state = isOver ? "over" : isRunning ? "working" : isSending ? "sending" : "ready";
+  if (isRunning) {
+    isAwaited = true;
+  } else if (isAwaited && !isSending) {
+    isAwaited = false;
+    announceEnding();
+  }
+  if (runningTurn !== shownTurn) {
+    shownTurn = runningTurn;
+    sessions.refresh();
+  }
 }
 
 function showTitle() {
@@ -163,9 +183,8 @@ function showTitle() {
   document.title = sessionId === null ? "Tarko chat" : `${title} · Tarko chat`;
 }
 
-/** Say the ending to those who do not see it; what was over before it was shown is no news. */
+/** Say the ending to those who do not see it. */
 function announceEnding() {
-  if (byId("working").hidden) return;
   const said = conversation.items.findLast(({ kind }) => kind === "message" || kind === "error");
   byId("announcer").textContent = said ? (said.error ?? said.text) : "";
 }

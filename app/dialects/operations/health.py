@@ -2,14 +2,22 @@
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel
 
 from app import __version__
 from app.events.envelope import now_ms
+
+
+class NotReady(BaseModel):
+    """What is missing, part by part."""
+
+    status: Literal["not ready"]
+    problems: dict[str, str]
 
 
 def router(problems: Callable[[], Awaitable[Mapping[str, str]]]) -> APIRouter:
@@ -22,7 +30,7 @@ def router(problems: Callable[[], Awaitable[Mapping[str, str]]]) -> APIRouter:
         """The process lives."""
         return {"status": "ok"}
 
-    @api.get("/readyz")
+    @api.get("/readyz", responses={503: {"model": NotReady, "description": "Not ready; see `problems`."}})
     async def readyz() -> JSONResponse:
         """The server can do its work: 200; or 503 with what is missing."""
         found = await problems()

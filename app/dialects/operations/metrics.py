@@ -27,7 +27,11 @@ def router(readings: Iterable[Reading]) -> APIRouter:
     registry.register(_Readings(tuple(readings)))
     api = APIRouter(tags=["operations"])
 
-    @api.get("/metrics", response_class=Response)
+    @api.get(
+        "/metrics",
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    )
     async def metrics() -> Response:
         """Figures in Prometheus' text format."""
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

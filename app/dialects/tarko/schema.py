@@ -21,7 +21,8 @@ STREAM_RESPONSE: dict[int | str, dict[str, Any]] = {
         "content": {
             "text/event-stream": {
                 "schema": {"type": "string"},
-                "itemSchema": {
+                # OpenAPI 3.2 calls it `itemSchema`; most tools read 3.1, in which it would make the document invalid.
+                "x-itemSchema": {
                     "type": "object",
                     "properties": {
                         "id": {"type": "string"},
