@@ -51,9 +51,10 @@ async def _run(place: Scene, names: list[str]) -> None:
     await place.record()
     gc.freeze()
     for name in names:
-        others = Others()
+        others, stage_began = Others(), time.monotonic()
         await STAGES[name](place)
-        place.report.say(f"  meanwhile others used {others.share():.0%} of this machine's processors")
+        seconds = time.monotonic() - stage_began
+        place.report.say(f"  {seconds:.0f} s, in which others used {others.share():.0%} of the processors")
     place.report.goals()
     place.report.say(f"{time.monotonic() - began:.0f} s")
 

@@ -18,7 +18,7 @@ async def measure(scene: Scene) -> None:
     """The stage."""
     report = scene.report
     report.heading("Start, memory, short requests")
-    seconds = 1.0 if scene.is_quick else 3.0
+    seconds = 0.7 if scene.is_quick else 3.0
     rows = []
     async with scene.both() as (ours, bare):
         report.say(

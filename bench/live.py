@@ -46,7 +46,7 @@ async def measure(scene: Scene) -> None:
     report.say(
         "Each turn begins at a random part of a tick. `late`: how much longer than asked the turns took; CPU is µs per event."
     )
-    deltas, repetitions = (75, 1) if scene.is_quick else (125, 2)
+    deltas, repetitions = (50, 1) if scene.is_quick else (125, 2)
     async with scene.both() as (ours, bare):
         await _run(ours, 5, 10, Taken(), is_ours=True)
         for turns in GOALS:
@@ -84,7 +84,7 @@ def _tell(report: Report, turns: int, ours: Taken, bare: Taken) -> None:
 
 async def _run(server: Process, turns: int, deltas: int, taken: Taken, *, is_ours: bool) -> None:
     names = await sessions(server, turns) if is_ours else []
-    begin = soon(0.5 + turns * (0.006 if is_ours else 0.002))
+    begin = soon(0.5 + turns * (0.005 if is_ours else 0.002))
     plan = Plan(deltas, tick=TICK, begin=begin, stamped=True)
     raw = [asking(session, plan) for session in names]
     raw = raw or [request("POST", "/live", plan.text().encode())] * turns

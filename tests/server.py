@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 import httpx
 import uvicorn
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.typing import Origin
 
 from app import wiring
 from app.agents.contract import AgentEvent, Prompt, Scope
@@ -45,7 +44,7 @@ async def soon(awaitable: Awaitable[T]) -> T:
 async def until(is_so: Callable[[], bool]) -> None:
     """Look until it is so. For what nobody announces; what has an event is waited for by its event."""
     async with asyncio.timeout(PATIENCE):
-        while not is_so():
+        while not is_so():  # noqa: ASYNC110 - nobody sets an event for it
             await asyncio.sleep(0.005)
 
 
@@ -243,9 +242,7 @@ class Client:
         return session_id
 
     async def query(self, session_id: str, query: Any = "Hello", **fields: Any) -> httpx.Response:
-        return await self.post(
-            "/api/v1/sessions/query", {"sessionId": session_id, "query": query, **fields}
-        )
+        return await self.post("/api/v1/sessions/query", {"sessionId": session_id, "query": query, **fields})
 
     async def abort(self, session_id: str, **fields: Any) -> Json:
         response = await self.post("/api/v1/sessions/abort", {"sessionId": session_id, **fields})
@@ -283,7 +280,9 @@ class Client:
             after = page["nextAfter"]
 
     @asynccontextmanager
-    async def stream(self, session_id: str, *, last: str | None = None, **params: Any) -> AsyncIterator[Stream]:
+    async def stream(
+        self, session_id: str, *, last: str | None = None, **params: Any
+    ) -> AsyncIterator[Stream]:
         """The session's live stream."""
         headers = {} if last is None else {"last-event-id": last}
         params = {name.rstrip("_"): value for name, value in params.items()}
@@ -297,7 +296,9 @@ class Client:
             yield Stream(response)
 
     @asynccontextmanager
-    async def query_stream(self, session_id: str, query: Any = "Hello", **fields: Any) -> AsyncIterator[Stream]:
+    async def query_stream(
+        self, session_id: str, query: Any = "Hello", **fields: Any
+    ) -> AsyncIterator[Stream]:
         """A query whose events are streamed."""
         body = {"sessionId": session_id, "query": query, **fields}
         async with self.http.stream(

@@ -58,12 +58,17 @@ def database_errors(url: str | None) -> Iterator[None]:
     where = f"The database at {redacted(url)}" if url else "The embedded database"
     try:
         yield
-    except ValueError:  # before InterfaceError, which the driver's own is too
+    except StorageUnavailable as error:
+        raise StorageUnavailable(f"{where} could not be used: {_reason(error.__cause__ or error)}") from error
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError) as error:
+        raise StorageUnavailable(f"{where} could not be used: {_reason(error)}") from error
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, ValueError):
         # The driver's own words repeat parts of the address, which may be parts of a password.
-        raise StorageUnavailable(
-            f"{where} could not be used: that is no address, which is postgresql://user:password@host:port/name, "
+        return (
+            "that is no address, which is postgresql://user:password@host:port/name, "
             "with %-escapes for `/`, `@`, `:` and `?` in the password."
-        ) from None
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise StorageUnavailable(f"{where} could not be used: {reason}") from error
+        )
+    return " ".join(str(error).split()) or type(error).__name__

@@ -16,6 +16,7 @@ from alembic.script import ScriptDirectory
 from alembic.script.revision import ResolutionError
 from alembic.util import CommandError
 from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.pool import NullPool
 
@@ -90,9 +91,10 @@ def _told() -> Iterator[None]:
     try:
         with storage_errors():
             yield
-    except (asyncpg.PostgresError, ValueError) as error:
+    except (asyncpg.PostgresError, SQLAlchemyError, ValueError) as error:
+        reason = getattr(error, "orig", None) or error
         raise ConfigurationError(
-            f"The database can't be used ({type(error).__name__}: {error}). Check TARKO_DATABASE_URL."
+            f"The database can't be used: {reason}. Check TARKO_DATABASE_URL."
         ) from error
 
 

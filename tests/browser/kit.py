@@ -21,7 +21,6 @@ try:
         BrowserContext,
         Locator,
         Page,
-        Playwright,
         Route,
         async_playwright,
     )
@@ -36,7 +35,6 @@ __all__ = [
     "BrowserContext",
     "Locator",
     "Page",
-    "Playwright",
     "Route",
     "async_playwright",
     "expect",

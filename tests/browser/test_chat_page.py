@@ -212,7 +212,6 @@ async def test_a_hidden_page_lets_its_connection_go_and_catches_up(
 async def test_what_could_not_be_sent_is_given_back(
     chat: Chat, open_server: ServerProcess, stage: Stage, api: Api, transport: Transport
 ) -> None:
-    """The page does not know yet that another turn has begun: what comes from the server is held up."""
     session_id = await api.create()
     async with open_proxy(open_server.port) as proxy:
         await chat.visit(proxy.url, session_id, transport)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from httpx_sse import ServerSentEvent
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.commands.failures import ConnectionLost, NoServer, Refused
@@ -40,6 +40,7 @@ def follow(connect: Callable[[Position], Frames], comeback: Comeback) -> list[in
     return [int(each.id.rpartition("_")[2]) for each in follower.events()]
 
 
+@settings(deadline=None)
 @given(st.integers(1, 8), st.lists(st.integers(0, 9), max_size=8))
 def test_every_event_is_read_once_wherever_connections_break(length: int, breaks: list[int]) -> None:
     log = BreakingLog(length, [min(each, length) for each in breaks])
@@ -63,6 +64,7 @@ def test_the_server_says_how_long_to_wait_and_failures_double_it() -> None:
     assert waits == [0.5, 1.0, 2.0]
 
 
+@settings(deadline=None)
 @given(st.floats(0, 100), st.integers(0, 10_000), st.floats(0, 1), st.none() | st.floats(0, 100))
 def test_a_pause_is_bounded_and_never_shorter_than_asked(
     base: float, failures: int, jitter: float, retry_after: float | None

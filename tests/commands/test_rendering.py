@@ -2,7 +2,7 @@ from datetime import UTC
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.commands.failures import NotTarko
@@ -33,6 +33,7 @@ def message(text: str, message: str = "m1") -> Received:
     return received("assistant_message", content=text, messageId=message, finishReason="stop")
 
 
+@settings(deadline=None)
 @given(st.lists(st.text("ab\n é"), max_size=5), st.integers(0, 5))
 def test_a_message_reads_the_same_however_many_deltas_were_missed(parts: list[str], seen: int) -> None:
     whole = "".join(parts)
@@ -86,6 +87,7 @@ def test_odd_events_are_told_without_failing() -> None:
     assert told(Received("", "", "agent_run_end", None, "odd")) == "<error>\n"
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_nothing_that_steers_a_terminal_is_left(text: str) -> None:
     left = clean(text)

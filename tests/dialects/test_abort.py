@@ -7,7 +7,19 @@ import pytest
 
 from app.agents.contract import AgentEvent, Prompt, Scope
 from tests.conftest import Server, own_database
-from tests.server import COMPLETED, Client, Json, Script, Step, said, saying, serving, short_bounds, soon, types
+from tests.server import (
+    COMPLETED,
+    Client,
+    Json,
+    Script,
+    Step,
+    said,
+    saying,
+    serving,
+    short_bounds,
+    soon,
+    types,
+)
 
 ABORT = "/api/v1/sessions/abort"
 
@@ -31,12 +43,16 @@ async def aborted(client: Client, session_id: str, way: str) -> Json:
     if way == "http":
         return await client.abort(session_id)
     async with client.socket() as socket:
-        data: Json = (await socket.ask({"type": "abort_query", "sessionId": session_id}, "abort_result"))["data"]
+        data: Json = (await socket.ask({"type": "abort_query", "sessionId": session_id}, "abort_result"))[
+            "data"
+        ]
         return data
 
 
 @pytest.mark.parametrize("way", ["http", "socket"])
-async def test_an_agent_asleep_in_a_tool_is_stopped_and_what_it_said_is_kept(client: Client, way: str) -> None:
+async def test_an_agent_asleep_in_a_tool_is_stopped_and_what_it_said_is_kept(
+    client: Client, way: str
+) -> None:
     step = Step()
     session_id = await client.session(asleep_in_a_tool(step))
     turn = asyncio.create_task(client.query(session_id))

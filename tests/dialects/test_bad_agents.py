@@ -9,7 +9,19 @@ import pytest
 
 from app.agents.contract import AgentEvent, Prompt, Scope
 from tests.conftest import Server, own_database
-from tests.server import COMPLETED, Client, Serving, Step, places, said, saying, serving, short_bounds, soon, types
+from tests.server import (
+    COMPLETED,
+    Client,
+    Serving,
+    Step,
+    places,
+    said,
+    saying,
+    serving,
+    short_bounds,
+    soon,
+    types,
+)
 
 FAILED: AgentEvent = {"type": "failed", "details": "no", "retryable": False, "code": "no"}
 
@@ -144,7 +156,9 @@ OUTCOMES: list[tuple[Callable[..., Any], str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("script", "status", "code", "text"), OUTCOMES, ids=lambda v: getattr(v, "__name__", ""))
+@pytest.mark.parametrize(
+    ("script", "status", "code", "text"), OUTCOMES, ids=lambda v: getattr(v, "__name__", "")
+)
 async def test_the_turn_has_its_outcome_and_the_neighbours_notice_nothing(
     client: Client, script: Any, status: str, code: str, text: str
 ) -> None:

@@ -104,9 +104,7 @@ async def test_an_offset_beside_filters_is_refused(client: Client) -> None:
         assert (response.status_code, response.json()["code"]) == (400, "offset_not_allowed"), params
 
 
-async def test_a_large_offset_page_is_streamed_whole(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_large_offset_page_is_streamed_whole(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events_routes, "PIECE_BYTES", 50_000)
     image = "x" * 20_000
     session_id = await client.session(saying(*({"type": "image", "n": n, "url": image} for n in range(60))))

@@ -55,7 +55,10 @@ class Two:
 
 @pytest.fixture
 async def two(shared: Serving) -> AsyncIterator[Two]:
-    alice, bob = await shared.client("alice-token-alice-token"), await shared.client("bob-token-bob-token-bob")
+    alice, bob = (
+        await shared.client("alice-token-alice-token"),
+        await shared.client("bob-token-bob-token-bob"),
+    )
     step = Step()
 
     async def agent(*_: Any) -> AsyncIterator[Json]:
@@ -126,7 +129,9 @@ async def test_a_cursor_of_somebody_else_is_refused_before_it_tells_anything(two
         ]
         assert {answer[:2] for answer in answers} == {(400, "bad_cursor")}
     response = await two.bob.http.get(
-        "/api/v1/sessions/events/stream", params={"sessionId": mine}, headers={"last-event-id": f"evt_{part}_1"}
+        "/api/v1/sessions/events/stream",
+        params={"sessionId": mine},
+        headers={"last-event-id": f"evt_{part}_1"},
     )
     assert (response.status_code, response.json()["code"]) == (400, "bad_cursor")
 
@@ -162,9 +167,7 @@ async def test_a_socket_can_do_nothing_with_a_foreign_session(two: Two) -> None:
         assert left["data"] == {"sessionId": two.session_id}
         mine = await two.bob.session()
         await socket.ask({"type": "join_session", "sessionId": mine}, "session_start")
-        answer = await socket.ask(
-            {"type": "abort_query", "sessionId": mine, "turnId": two.turn_id}, "error"
-        )
+        answer = await socket.ask({"type": "abort_query", "sessionId": mine, "turnId": two.turn_id}, "error")
         assert answer["data"]["code"] == "turn_not_found"
 
 
@@ -194,7 +197,11 @@ async def test_the_agent_is_told_who_asks(two: Two) -> None:
 
 async def test_without_a_token_everything_but_the_public_paths_is_a_401(shared: Serving) -> None:
     nobody, wrong = await shared.client(), await shared.client("a-wrong-token-a-wrong-token")
-    private = [operation for operation in {**OF_A_SESSION, **dict.fromkeys(OF_NONE)} if operation[1] not in PUBLIC_PATHS]
+    private = [
+        operation
+        for operation in {**OF_A_SESSION, **dict.fromkeys(OF_NONE)}
+        if operation[1] not in PUBLIC_PATHS
+    ]
     for client in (nobody, wrong):
         for method, path in [*private, ("get", "/openapi.json"), ("get", "/docs"), ("get", "/nowhere")]:
             response = await (client.get(path) if method == "get" else client.post(path, {}))
@@ -214,7 +221,9 @@ async def test_a_handshake_without_a_token_is_refused(shared: Serving) -> None:
         assert caught.value.response.status_code == 401
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1.evil.example", "http://localhost:1"])
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "null", "http://127.0.0.1.evil.example", "http://localhost:1"]
+)
 async def test_a_handshake_from_a_foreign_page_is_refused(shared: Serving, origin: str) -> None:
     """D34: though a good token comes with it."""
     client = await shared.client("alice-token-alice-token")

@@ -112,12 +112,18 @@ async def test_whatever_is_sent_the_answer_is_one_that_the_document_declares(
 def fuzz(url: str, document: Json, name: str, session_id: str) -> None:
     operation = schemathesis.openapi.from_dict(document).find_operation_by_label(name)
     assert operation is not None
-    cases = st.one_of([operation.as_strategy(mode) for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)])
+    cases = st.one_of(
+        [operation.as_strategy(mode) for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)]
+    )
     with requests.Session() as session:
         session.trust_env = False
 
         @hypothesis.settings(
-            max_examples=EXAMPLES, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+            max_examples=EXAMPLES,
+            derandomize=True,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
         )
         @hypothesis.given(case=cases, names_session=st.booleans())
         def sends(case: Any, names_session: bool) -> None:
@@ -141,7 +147,20 @@ def fuzz(url: str, document: Json, name: str, session_id: str) -> None:
 async def test_the_live_stream_refuses_what_is_wrong_and_opens_otherwise(client: Client) -> None:
     chance = random.Random(0)  # noqa: S311 - the same requests each time
     session_id = await client.session()
-    values = ["", "0", "1", "-1", "now", "start", "\x00", "é", "x" * 300, "evt_1", f"evt_{session_id[5:]}_1~1", "1" * 30]
+    values = [
+        "",
+        "0",
+        "1",
+        "-1",
+        "now",
+        "start",
+        "\x00",
+        "é",
+        "x" * 300,
+        "evt_1",
+        f"evt_{session_id[5:]}_1~1",
+        "1" * 30,
+    ]
     for _ in range(150):
         names = chance.sample(["after", "from", "sessionId", "last"], k=chance.randrange(1, 5))
         params = {"sessionId": session_id} | {name: chance.choice(values) for name in names}
@@ -203,7 +222,14 @@ async def test_every_event_of_a_mixed_session_is_what_the_schema_says(client: Cl
 def test_the_schema_refuses_an_event_with_a_wrong_field() -> None:
     from app.dialects.tarko.schema import event_schema
 
-    event = {"id": "e", "type": "error", "timestamp": 1, "sessionId": "s", "metadata": {}, "data": {"error": "x"}}
+    event = {
+        "id": "e",
+        "type": "error",
+        "timestamp": 1,
+        "sessionId": "s",
+        "metadata": {},
+        "data": {"error": "x"},
+    }
 
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(event, event_schema())

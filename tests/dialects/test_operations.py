@@ -51,11 +51,18 @@ async def test_metrics_tell_what_happens(client: Client) -> None:
     assert during["tarko_readers"] >= 1
     assert during["tarko_live_sessions"] >= 1
     assert after["tarko_turns_running"] == before["tarko_turns_running"]
-    assert after["tarko_turns_ended_total[completed]"] == before.get("tarko_turns_ended_total[completed]", 0) + 1
+    assert (
+        after["tarko_turns_ended_total[completed]"] == before.get("tarko_turns_ended_total[completed]", 0) + 1
+    )
     assert after["tarko_events_stored_total"] > before["tarko_events_stored_total"]
     assert after["tarko_commits_total"] > before["tarko_commits_total"]
     assert after["tarko_events_waiting"] == 0
-    for name in ("commit_seconds_total", "commit_failures_total", "abandoned_agents", "database_connections_busy"):
+    for name in (
+        "commit_seconds_total",
+        "commit_failures_total",
+        "abandoned_agents",
+        "database_connections_busy",
+    ):
         assert f"tarko_{name}" in after
 
 
@@ -127,9 +134,7 @@ async def test_what_nobody_foresaw_is_a_500_without_a_stack(client: Client) -> N
 
 async def test_a_traceparent_marks_every_event_of_its_turn(client: Client) -> None:
     session_id = await client.session()
-    await client.post(
-        "/api/v1/sessions/query", {"sessionId": session_id, "query": "x"}, traceparent=PARENT
-    )
+    await client.post("/api/v1/sessions/query", {"sessionId": session_id, "query": "x"}, traceparent=PARENT)
     await client.query(session_id)
     events = await client.events(session_id)
 

@@ -66,7 +66,9 @@ async def test_headers_and_a_bare_id_come_at_once(client: Client) -> None:
     assert 1000 <= int(opening.retry) <= 3000
 
 
-async def test_a_stream_without_a_cursor_opens_at_the_start_and_replays_then_stays_live(client: Client) -> None:
+async def test_a_stream_without_a_cursor_opens_at_the_start_and_replays_then_stays_live(
+    client: Client,
+) -> None:
     session_id = await client.session()
     await client.query(session_id)
 

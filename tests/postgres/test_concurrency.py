@@ -16,6 +16,9 @@ from app.postgres.pool import Pool
 from tests.conftest import Server, open_stores, run_on
 from tests.log.storing import Stores, delta, draft, keyed, of_turn, until
 
+WAITING = """
+SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"""
+
 
 async def ask(url: str, query: str, *arguments: object) -> object:
     connection = await asyncpg.connect(url)
@@ -62,10 +65,16 @@ async def test_a_key_that_an_earlier_try_is_still_committing_is_asked_for_again(
     async with open_stores(database) as stores:
         session = await stores.new_session()
         strand = keyed(session, draft("once"))
-        tries = await asyncio.gather(
-            *(stores.events.write([strand]) for _ in range(5)), return_exceptions=True
-        )
-        assert {type(each) for each in tries} <= {list, StorageUnavailable}
+        locker = await asyncpg.connect(database)
+        transaction = locker.transaction()
+        await transaction.start()
+        await locker.execute("SELECT * FROM heads FOR UPDATE")
+        tries = [asyncio.create_task(stores.events.write([strand])) for _ in range(2)]
+        await until(lambda: ask(database, WAITING), lambda count: count == 2)
+        await transaction.rollback()  # the second now counts on from the first, but cannot see its key yet
+        await locker.close()
+        outcomes = await asyncio.gather(*tries, return_exceptions=True)
+        assert sorted(type(each).__name__ for each in outcomes) == ["StorageUnavailable", "list"]
         [placed] = await stores.events.write([strand])
         assert placed is not None
         assert (placed.skipped, placed.last) == (1, 2)

@@ -52,7 +52,14 @@ async def test_a_page_has_what_was_asked_for_and_tells_whether_there_is_more(sto
         await stores_of.events.write([of_turn(session, turn, 3, said, ending=Ending.completed())])
     log = await stores_of.all(session)
     for after, before, down, types, since, passing, turn_id, limit in itertools.product(
-        (0, 5), (None, 12), (False, True), (None, ("a", "b")), (None, 1001), (False, True), (None, turns[1]), (1, 3, 50)
+        (0, 5),
+        (None, 12),
+        (False, True),
+        (None, ("a", "b")),
+        (None, 1001),
+        (False, True),
+        (None, turns[1]),
+        (1, 3, 50),
     ):
         until = None if since is None else 2001
         query = HistoryQuery(after, before, down, types, since, until, turn_id, passing, limit)
