@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import asyncpg
 
-from app.errors import StorageUnavailable
+from app.errors import StorageUnavailable, TarkoError
 from app.postgres.data_directory import DataDirectory
 from app.postgres.embedded import DATABASE, EmbeddedPostgres
 from app.postgres.postmaster import PORT, ROLE, find_orphan
@@ -20,6 +20,8 @@ from app.settings import Settings
 
 _USER_INFO = re.compile(r"^(\w+://[^/?#:@]*):.*@")
 _PASSWORD = re.compile(r"(?i)([?&](?:\w*password|passfile)=)[^&]*")
+
+_DRIVERS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError)
 
 
 @asynccontextmanager
@@ -58,10 +60,20 @@ def database_errors(url: str | None) -> Iterator[None]:
     where = f"The database at {redacted(url)}" if url else "The embedded database"
     try:
         yield
-    except StorageUnavailable as error:
+    except TarkoError as error:
+        if not _holds_words_of_the_driver(error):
+            raise
         raise StorageUnavailable(f"{where} could not be used: {_reason(error.__cause__ or error)}") from error
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError) as error:
+    except _DRIVERS as error:
         raise StorageUnavailable(f"{where} could not be used: {_reason(error)}") from error
+
+
+def _holds_words_of_the_driver(error: TarkoError) -> bool:
+    """Whether somebody wrapped the driver's error already: without the address, or with a part of a password."""
+    cause = error.__cause__
+    return isinstance(cause, ValueError) or (
+        isinstance(error, StorageUnavailable) and isinstance(cause, _DRIVERS)
+    )
 
 
 def _reason(error: BaseException) -> str:

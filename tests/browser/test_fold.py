@@ -1,10 +1,11 @@
 """The page's fold, over the real events of a turn that has everything: it may be told anything twice."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from tests.browser.kit import Page
+from tests.browser.kit import Browser, Page
 from tests.browser.processes import Api, ServerProcess
 from tests.browser.puppet import Stage
 
@@ -48,9 +49,13 @@ async def history(open_server: ServerProcess, stage: Stage) -> tuple[Events, Eve
     return whole, lasting
 
 
-@pytest.fixture(autouse=True)
-async def _visit(page: Page, open_server: ServerProcess) -> None:
+@pytest.fixture(scope="module")
+async def page(browser: Browser, open_server: ServerProcess) -> AsyncIterator[Page]:
+    """A page of the server, for its modules alone."""
+    page = await browser.new_page()
     await page.goto(open_server.url)
+    yield page
+    await page.close()
 
 
 async def test_events_seen_before_change_nothing(page: Page, history: tuple[Events, Events]) -> None:

@@ -115,3 +115,21 @@ def test_a_database_that_is_away_is_one_line_without_the_password(monkeypatch: p
     )
     assert result.stderr.count("\n") == 1
     assert "s3cret" not in result.output
+
+
+@pytest.mark.parametrize("command", ["migrate", "doctor"])
+def test_no_command_tells_a_part_of_a_password(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    monkeypatch.setenv("TARKO_DATABASE_URL", "postgresql://u:s3cr/et@h/d")
+    monkeypatch.setenv("TARKO_PORT", "0")
+    result = run(command)
+    assert result.exit_code == 1
+    assert "that is no address" in result.output
+    assert "s3cr" not in result.output
+
+
+def test_what_the_embedded_database_says_is_told_as_it_is(data_dir: Path) -> None:
+    data_dir.parent.joinpath("data").touch()
+    result = run("migrate")
+    assert result.exit_code == 1
+    assert "The database cannot be kept in" in result.stderr
+    assert "Set TARKO_DATA_DIR" in result.stderr

@@ -13,8 +13,8 @@ import schemathesis
 from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
+from schemathesis.core.errors import SerializationNotPossible
 from schemathesis.specs.openapi import checks
-from schemathesis.transport import SerializationNotPossible
 
 from app.agents.contract import AgentEvent
 from tests.server import Client, Json, said, saying

@@ -387,8 +387,20 @@ async def test_an_odd_turn_id_is_an_unknown_one(client: Client, odd: str) -> Non
 
 def random_message(chance: random.Random, session_id: str) -> str | bytes:
     """A message that is wrong in one of many ways, or right."""
-    kinds = ["join_session", "send_query", "abort_query", "leave_session", "ping", "x", "", None, 1, [], {}]
-    values = [
+    kinds: list[Any] = [
+        "join_session",
+        "send_query",
+        "abort_query",
+        "leave_session",
+        "ping",
+        "x",
+        "",
+        None,
+        1,
+        [],
+        {},
+    ]
+    values: list[Any] = [
         session_id, "sess_x", "", "\x00", "\ud800", None, True, -1, 2**70, 10**4200, 1.5, [], {}, [[]],
         {"a": None}, "now", "start", "x" * 5000, [{"type": "text", "text": "x"}], [{"type": "image_url"}],
     ]  # fmt: skip

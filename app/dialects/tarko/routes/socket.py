@@ -118,7 +118,7 @@ class _Conversation:
                 await self._attempt(command, self._join(command))
             case SendQuery():
                 await self._attempt(command, self._query(command))
-            case AbortQuery():
+            case _:
                 await self._spawn(self._attempt(command, self._abort(command)))
 
     async def _attempt(self, command: OfSession, work: Coroutine[Any, Any, None]) -> None:
