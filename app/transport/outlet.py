@@ -123,8 +123,7 @@ class Outlet:
         return True
 
     def _work(self, rest: list[Message]) -> None:
-        if self._worker is None:
-            self._worker = asyncio.create_task(self._catch_up(rest), name=f"reader of {self._log.session_id}")
+        self._worker = asyncio.create_task(self._catch_up(rest), name=f"reader of {self._log.session_id}")
 
     async def _catch_up(self, rest: list[Message]) -> None:
         try:

@@ -77,6 +77,11 @@ class JoinedSessions:
             reader.outlet.say(make)
         return reader is not None
 
+    def give_up(self, code: int) -> None:
+        """End the socket with this close code; the first one stands."""
+        if not self.broken.done():
+            self.broken.set_result(code)
+
     def _messages(self, pages: list[Page]) -> list[Message]:
         return [text(payload) for page in pages for payload in page.frames(self._frame)]
 
@@ -85,8 +90,8 @@ class JoinedSessions:
         self._logs.release(session_id)
         if self._joined.get(session_id) is reader:
             del self._joined[session_id]
-        if reason is not None and not self.broken.done():
-            self.broken.set_result(_code(reason))
+        if reason is not None:
+            self.give_up(_code(reason))
 
 
 def _code(reason: BaseException) -> int:

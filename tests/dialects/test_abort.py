@@ -117,7 +117,7 @@ async def test_a_turn_can_be_aborted_before_its_first_event(client: Client, way:
 
 async def test_a_query_and_an_abort_sent_together_leave_the_session_idle(client: Client) -> None:
     """D12: whichever comes first."""
-    for _ in range(20):
+    for _ in range(10):
         step = Step()
         session_id = await client.session(asleep_in_a_tool(step))
         turn = asyncio.create_task(client.query(session_id))

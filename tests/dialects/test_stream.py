@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from decimal import Decimal
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.server import (
     serving,
     soon,
     types,
+    until,
 )
 
 
@@ -473,6 +475,21 @@ async def test_a_reader_behind_the_window_reads_from_the_store_and_misses_nothin
     assert by_slow == by_quick
     assert by_socket == by_quick
     assert by_query == by_quick[1:]
+
+
+async def test_idle_streams_hold_no_database_connections(embedded_server: Server) -> None:
+    """D24: more of them than there are connections, and the server answers."""
+    async with own_database(embedded_server) as url, serving(url, pool_size=2) as server:
+        client = await server.client()
+        session_id = await client.session()
+        async with AsyncExitStack() as stack:
+            for _ in range(30):
+                stream = await stack.enter_async_context(client.stream(session_id))
+                await stream.event()
+            assert server.parts.pool.in_use == 0
+            answers = await asyncio.gather(*(client.status(session_id) for _ in range(20)))
+        assert len(answers) == 20
+        await until(lambda: len(server.parts.parts.readers) == 0)
 
 
 async def test_a_drain_names_the_place_that_a_slow_reader_was_really_sent(embedded_server: Server) -> None:

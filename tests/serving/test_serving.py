@@ -172,7 +172,7 @@ async def test_an_idle_server_stops_at_once(database: str) -> None:
         assert (await client.get(f"{url}/readyz")).status_code == 200
         since = time.monotonic()
         process.send_signal(signal.SIGINT)
-        assert await gone(process, since, 2) == 0
+        assert await gone(process, since, 3) == 0
 
 
 async def test_a_second_signal_ends_it_at_once(database: str) -> None:

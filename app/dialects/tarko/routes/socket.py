@@ -88,11 +88,7 @@ class _Conversation:
                 await self._websocket.close(code)
 
     def _drain(self) -> None:
-        self._break(SERVER_STOPS)
-
-    def _break(self, code: int) -> None:
-        if not self._joined.broken.done():
-            self._joined.broken.set_result(code)
+        self._joined.give_up(SERVER_STOPS)
 
     async def _listen(self) -> None:
         while True:
@@ -187,7 +183,7 @@ class _Conversation:
             async with asyncio.timeout(self._parts.send_timeout):
                 await self._send(message)
         except TimeoutError:
-            self._break(TOO_SLOW)
+            self._joined.give_up(TOO_SLOW)
 
     def _message(self, event_type: str, data: dict[str, Any], session_id: str | None, place: int) -> Message:
         return text(self._answers.spell(event_type, data, session_id, place))
