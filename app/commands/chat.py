@@ -102,6 +102,7 @@ class Conversation:
     screen: Screen
     pause: Callable[[float], None] = time.sleep
     was_interrupted: bool = False
+    was_left: bool = False
     knows_keys: bool = True
     _view: ChatView = field(default_factory=ChatView)
 
@@ -129,6 +130,7 @@ class Conversation:
 
         def interrupted(number: int, frame: FrameType | None) -> None:
             if self.was_interrupted:
+                self.was_left = True
                 raise KeyboardInterrupt
             self.was_interrupted = True
             abort.start()
@@ -174,7 +176,9 @@ class Turn:
         body = {"sessionId": self.talk.session_id} | ({"turnId": self._id} if self._id else {})
         try:
             self.talk.server.post(ABORT, body)
-        except CommandFailed as error:
+        except (CommandFailed, RuntimeError) as error:  # RuntimeError: who left has closed the connections
+            if self.talk.was_left:
+                return
             self.talk.screen.notice(f"The turn could not be aborted: {error} Ctrl-C again leaves.")
 
     def _connect(self, position: Position) -> Frames:

@@ -1,8 +1,12 @@
 """What the tests of the commands share: a scripted server, and the command line without a process of its own."""
 
+import contextlib
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -10,7 +14,19 @@ from typer.testing import CliRunner, Result
 from app.cli import app
 from tests.commands.scripted_server import ScriptedServer
 
+ROOT = Path(__file__).parents[2]
+COMMAND = (sys.executable, "-m", "app.cli")
 Run = Callable[..., Result]
+
+
+@contextlib.contextmanager
+def process(*words: str, **how: Any) -> Iterator["subprocess.Popen[Any]"]:
+    """A command as a process of its own, which is gone after the block whatever happens in it."""
+    with subprocess.Popen([*COMMAND, *words], cwd=ROOT, **how) as started:
+        try:
+            yield started
+        finally:
+            started.kill()
 
 
 @pytest.fixture(autouse=True)

@@ -3,17 +3,14 @@ import json
 import os
 import pty
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 from app.commands import chat
 from app.commands.client import ABORT, CREATE, EVENTS, EVENTS_STREAM, QUERY_STREAM, Server
 from app.commands.screen import Screen
-from tests.commands.conftest import Run
+from tests.commands.conftest import Run, process
 from tests.commands.scripted_server import (
     SESSION,
     Reply,
@@ -28,7 +25,6 @@ from tests.commands.scripted_server import (
     streams,
 )
 
-ROOT = Path(__file__).parents[2]
 USER = event(2, "user_message", content="hi", role="user")
 RUN = event(3, "agent_run_start", turnId="turn_1", agentName="demo")
 HEL = event(4, "assistant_message_delta", delta="Hel", messageId="m")
@@ -295,22 +291,28 @@ def test_in_a_real_terminal_an_aborted_turn_is_told_and_the_chat_goes_on(server:
     server.script(QUERY_STREAM, streams(*held), turn(*TURN))
     server.script(ABORT, answers({"success": True}))
     here, there = pty.openpty()
-    command = [sys.executable, "-m", "app.cli", "chat", "--url", server.url]
     environment = {**os.environ, "TERM": "xterm", "NO_COLOR": ""}
-    with subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdin=there, stdout=there, stderr=there, start_new_session=True
-    ) as process:
+    with process(
+        "chat",
+        "--url",
+        server.url,
+        env=environment,
+        stdin=there,
+        stdout=there,
+        stderr=there,
+        start_new_session=True,
+    ) as talk:
         os.close(there)
         with os.fdopen(here, "r+b", buffering=0) as terminal:
             read_until(terminal.read, b"> ")
             terminal.write(b"hi\n")
             read_until(terminal.read, b"Hel")
-            process.send_signal(signal.SIGINT)
+            talk.send_signal(signal.SIGINT)
             assert b"aborted after 12 ms" in read_until(terminal.read, b"> ")
             terminal.write(b"again\n")
             assert b"\x1b[2mcompleted after 12 ms" in read_until(terminal.read, b"> ")
             terminal.write(b"\x04")  # Ctrl-D; a Ctrl-C in the very moment of the prompt is lost by `readline`
-            assert process.wait(10) == 0
+            assert talk.wait(10) == 0
     assert json.loads(server.asked(ABORT)[0].body) == {"sessionId": SESSION, "turnId": "turn_1"}
 
 

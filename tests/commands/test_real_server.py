@@ -6,15 +6,13 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-COMMAND = (sys.executable, "-m", "app.cli")
+from tests.commands.conftest import COMMAND, ROOT, process
 
 
 @pytest.fixture(scope="module")
@@ -23,15 +21,12 @@ def url() -> Iterator[str]:
     home = Path(tempfile.mkdtemp(prefix="tarko-test-"))
     home.chmod(0o711)
     environment = {**os.environ, "TARKO_DATA_DIR": str(home / "data"), "TARKO_PORT": "0", "COLUMNS": "200"}
-    with subprocess.Popen(
-        [*COMMAND, "serve", "demo"], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        address = re.search(r"http://\S+:\d+", process.stdout.readline())
+    with process("serve", "demo", env=environment, stdout=subprocess.PIPE, text=True) as server:
+        address = re.search(r"http://\S+:\d+", server.stdout.readline())
         assert address is not None
         yield address[0]
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(30) == 0
     shutil.rmtree(home)
 
 
@@ -57,10 +52,7 @@ def test_an_export_is_what_a_tail_says(url: str, session: str, tmp_path: Path) -
     file = tmp_path / "events.jsonl"
     assert run(url, "export", session, "-o", str(file)).returncode == 0
     lines = file.read_text().splitlines()
-    with subprocess.Popen(
-        [*COMMAND, "tail", session, "--json", "--url", url], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    ) as tail:
-        assert tail.stdout is not None
+    with process("tail", session, "--json", "--url", url, stdout=subprocess.PIPE, text=True) as tail:
         assert [tail.stdout.readline().rstrip("\n") for _ in lines] == lines
         tail.send_signal(signal.SIGINT)
         assert tail.wait(10) == 0
@@ -76,12 +68,8 @@ def test_the_session_is_listed(url: str, session: str) -> None:
 
 
 def test_control_c_aborts_a_hanging_turn(url: str, session: str) -> None:
-    command = [*COMMAND, "chat", "--session", session, "--url", url]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as chat:
-        assert chat.stdin is not None
-        assert chat.stderr is not None
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with process("chat", "--session", session, "--url", url, text=True, **pipes) as chat:
         chat.stdin.write("hang\n")
         chat.stdin.flush()
         while "demo_hang" not in (line := chat.stderr.readline()) and "→" not in line:

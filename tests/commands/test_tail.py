@@ -1,16 +1,13 @@
 import os
 import signal
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from app.commands.client import EVENTS_STREAM
-from tests.commands.conftest import Run
+from tests.commands.conftest import COMMAND, ROOT, Run, process
 from tests.commands.scripted_server import SESSION, ScriptedServer, event, frame, opening, refuses, streams
 
-ROOT = Path(__file__).parents[2]
 START = event(1, "session_start", agentName="demo")
 HELLO = event(2, "user_message", content="Ünï\u2028", role="user")
 END = event(3, "session_end", duration=1, messageCount=1)
@@ -96,20 +93,18 @@ def test_control_c_ends_it_well(server: ScriptedServer, run: Run) -> None:
 def test_a_reader_who_has_had_enough_ends_it_quietly(server: ScriptedServer) -> None:
     server.script(EVENTS_STREAM, streams(opening(), *(frame(START) for _ in range(5000)), frame(END)))
     for json in ([], ["--json"]):
-        command = [sys.executable, "-m", "app.cli", "tail", SESSION, "--url", server.url, *json]
-        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            process.stdout.readline()
-            process.stdout.close()
-            assert process.stderr is not None
-            assert process.stderr.read() == b""
-            assert process.wait(10) == 0
+        words = ("tail", SESSION, "--url", server.url, *json)
+        with process(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tail:
+            tail.stdout.readline()
+            tail.stdout.close()
+            assert tail.stderr.read() == b""
+            assert tail.wait(10) == 0
 
 
 def test_a_terminal_of_another_encoding_is_no_reason_to_fail(server: ScriptedServer) -> None:
     server.script(EVENTS_STREAM, streams(opening(), frame(HELLO), frame(END)))
     done = subprocess.run(
-        [sys.executable, "-m", "app.cli", "tail", SESSION, "--url", server.url],
+        [*COMMAND, "tail", SESSION, "--url", server.url],
         cwd=ROOT,
         env={"PYTHONIOENCODING": "ascii"},
         capture_output=True,

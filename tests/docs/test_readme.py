@@ -8,11 +8,13 @@ import socket
 import subprocess
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.docs.settings_table import README, with_table
+from tests.places import data_directory
 
 ROOT = README.parent
 TEXT = README.read_text()
@@ -22,15 +24,16 @@ def _blocks(language: str, text: str = TEXT) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def _environment(tmp_path: Path, port: int) -> dict[str, str]:
+def environment_of(data: Path, port: int) -> dict[str, str]:
+    """An environment for a server of its own."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TARKO_")}
-    return environment | {"TARKO_PORT": str(port), "TARKO_DATA_DIR": str(tmp_path / "data")}
+    return environment | {"TARKO_PORT": str(port), "TARKO_DATA_DIR": str(data)}
 
 
 def _serve(command: list[str], port: int, environment: dict[str, str], cwd: Path) -> Iterator[int]:
@@ -48,13 +51,13 @@ def _serve(command: list[str], port: int, environment: dict[str, str], cwd: Path
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+def served() -> Iterator[int]:
     """The port of a server that `make run` started."""
     if shutil.which("make") is None:
         pytest.fail("make is needed")
-    port = _free_port()
-    tmp_path = tmp_path_factory.mktemp("run")
-    yield from _serve(["make", "run"], port, _environment(tmp_path, port), ROOT)
+    port = free_port()
+    with data_directory() as data:
+        yield from _serve(["make", "run"], port, environment_of(data, port), ROOT)
 
 
 def test_the_two_commands_are_the_readmes() -> None:
@@ -87,10 +90,13 @@ def test_the_agent_of_the_readme_is_served(tmp_path: Path) -> None:
     (source,) = _blocks("python")
     (tmp_path / "my_agent.py").write_text(source)
     (command,) = (block for block in _blocks("sh") if "my_agent" in block)
-    port = _free_port()
+    port = free_port()
     arguments = command.split()
     arguments[0] = str(ROOT / arguments[0])
-    for _ in _serve(arguments, port, _environment(tmp_path, port), tmp_path):
+    with (
+        data_directory() as data,
+        contextmanager(_serve)(arguments, port, environment_of(data, port), tmp_path),
+    ):
         request = urllib.request.Request(
             f"http://127.0.0.1:{port}/api/v1/oneshot/query",
             data=b'{"query": "one two"}',
