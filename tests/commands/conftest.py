@@ -20,8 +20,8 @@ Run = Callable[..., Result]
 
 
 @contextlib.contextmanager
-def process(*words: str, **how: Any) -> Iterator["subprocess.Popen[Any]"]:
-    """A command as a process of its own, which is gone after the block whatever happens in it."""
+def process(*words: str, **how: Any) -> Iterator[Any]:
+    """A command as a process of its own, which is gone after the block whatever happens in it. Yields its `Popen`."""
     with subprocess.Popen([*COMMAND, *words], cwd=ROOT, **how) as started:
         try:
             yield started

@@ -112,7 +112,7 @@ class ScriptedServer:
 
     def wait_for(self, path: str) -> None:
         """Return when the path has been asked for."""
-        assert self._waiting[path].wait(10), f"nobody asked for {path}"
+        assert self._waiting[path].wait(60), f"nobody asked for {path}"
 
     def release(self, path: str) -> None:
         """Let those go on who wait for the path."""

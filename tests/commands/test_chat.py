@@ -282,6 +282,15 @@ def test_a_failed_abort_is_told(server: ScriptedServer, capsys: pytest.CaptureFi
     )
 
 
+def test_an_abort_that_fails_after_the_chat_was_left_is_not_told(
+    server: ScriptedServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Server(server.url) as client:
+        talk = chat.Conversation(client, SESSION, Screen(is_plain=True), was_left=True)
+    chat.Turn(talk, "hi").abort()
+    assert capsys.readouterr().err == ""
+
+
 def test_in_a_real_terminal_an_aborted_turn_is_told_and_the_chat_goes_on(server: ScriptedServer) -> None:
     held: list[Step] = [
         *map(named_frame, (USER, RUN, HEL)),
@@ -312,7 +321,7 @@ def test_in_a_real_terminal_an_aborted_turn_is_told_and_the_chat_goes_on(server:
             terminal.write(b"again\n")
             assert b"\x1b[2mcompleted after 12 ms" in read_until(terminal.read, b"> ")
             terminal.write(b"\x04")  # Ctrl-D; a Ctrl-C in the very moment of the prompt is lost by `readline`
-            assert talk.wait(10) == 0
+            assert talk.wait(60) == 0
     assert json.loads(server.asked(ABORT)[0].body) == {"sessionId": SESSION, "turnId": "turn_1"}
 
 

@@ -48,7 +48,7 @@ def test_nothing_heavy_is_imported_by_help_and_clients(words: str) -> None:
         text=True,
         cwd=ROOT,
         env={"TARKO_URL": "http://127.0.0.1:1"},
-        timeout=30,
+        timeout=100,
     )
     assert done.stderr.splitlines()[-1] == "[]"
     assert "Traceback" not in done.stderr
