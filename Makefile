@@ -28,8 +28,8 @@ format: .venv/tested
 bench: .venv/tested
 	$(BIN)/python -m bench $(ARGS)
 
-drill: .venv/tested
-	$(BIN)/python -m tests.drill $(ARGS)
+drill: .venv/served
+	$(BIN)/tarko-server drill $(ARGS)
 
 clean:
 	rm -rf .venv .tarko .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*

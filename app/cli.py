@@ -52,7 +52,7 @@ SETTINGS_HELP = """Every setting can be given by an environment variable; a flag
 
 Without a flag of their own, because a list of processes shows flags to everybody: TARKO_TOKENS, TARKO_OPENAI_API_KEY.
 
-Others: TARKO_COOKIE_LIFETIME, TARKO_PING_INTERVAL, TARKO_SEND_TIMEOUT, TARKO_MAX_BODY, TARKO_MAX_EVENT, TARKO_MAX_TURN,
+Others: TARKO_ON_BUSY, TARKO_QUEUE_LIMIT, TARKO_TURN_DEADLINE, TARKO_TURN_SILENCE, TARKO_OUTAGE_LIMIT, TARKO_COOKIE_LIFETIME, TARKO_PING_INTERVAL, TARKO_SEND_TIMEOUT, TARKO_MAX_BODY, TARKO_MAX_EVENT, TARKO_MAX_TURN,
 TARKO_OPENAI_BASE_URL, TARKO_OPENAI_MODEL, TARKO_OPENAI_SYSTEM_PROMPT.
 """
 
@@ -124,6 +124,9 @@ def serve(
         str | None,
         typer.Option(envvar="TARKO_DATABASE_URL", help="A PostgreSQL 15+ server; unset: the embedded one."),
     ] = None,
+    workers: Annotated[
+        int | None, typer.Option(envvar="TARKO_WORKERS", min=1, max=64, help="Processes that serve.")
+    ] = None,
     pool_size: Annotated[
         int | None, typer.Option(envvar="TARKO_POOL_SIZE", help="Database connections.")
     ] = None,
@@ -164,6 +167,7 @@ def serve(
         port=port,
         data_dir=data_dir,
         database_url=database_url,
+        workers=workers,
         pool_size=pool_size,
         insecure=insecure,
         allowed_hosts=allowed_hosts,
@@ -266,6 +270,37 @@ def doctor() -> None:
     from app.commands.doctor import doctor as run
 
     raise typer.Exit(run())
+
+
+@app.command()
+def drill(
+    only: Annotated[str, typer.Option(metavar="F1,F3,…", help="Only these faults.", show_default=False)] = "",
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of each; unset: as each needs.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Repeats a drill's chances; unset: a new one.")] = None,
+    is_short: Annotated[bool, typer.Option("--short", help="A minute and a half in all.")] = False,
+    url: Annotated[
+        str | None, typer.Option(help="Drill this deployment; unset: servers started for the drill.")
+    ] = None,
+    token: Token = None,
+    agent: Annotated[str | None, typer.Option(help="With --url: the agent to ask.")] = None,
+    prompt: Annotated[str | None, typer.Option(help="With --url: what to ask it.")] = None,
+    during: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND",
+            help="With --url: run once in the middle of each round, without a shell; `docker kill …`, say.",
+        ),
+    ] = None,
+) -> None:
+    """Break servers on purpose and look for what is lost, doubled, out of order, or never ends."""
+    from app.commands.drill import drill_deployment, drill_locally
+
+    if url is None:
+        raise typer.Exit(drill_locally(only=only, rounds=rounds, seed=seed, is_short=is_short))
+    code = drill_deployment(
+        url=url, token=token, agent=agent, prompt=prompt, during=during, rounds=rounds, seed=seed
+    )
+    raise typer.Exit(code)
 
 
 @app.command()

@@ -1,6 +1,6 @@
 """The ASGI application. `app` is what an ASGI server imports; its settings come from the environment."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,10 @@ from app.dialects.operations import health, metrics
 from app.dialects.tarko import errors
 from app.dialects.tarko.messages import EventEnvelope, Refusal
 from app.dialects.tarko.routes import events, query, sessions, socket
+from app.postgres.pool import Pool
 from app.settings import Settings
-from app.wiring import Server, running
+from app.transport import wire
+from app.wiring import Server, Storage, postgres_storage, running
 
 PACKAGE = Path(__file__).parent
 WEB = PACKAGE / "_web" if (PACKAGE / "_web").is_dir() else PACKAGE.parent / "web"
@@ -38,12 +40,18 @@ DESCRIPTION = "Tarko's Agent Protocol over a durable log. Every event is stored 
 class Application:
     """The ASGI application and, while it runs, its server."""
 
-    def __init__(self, settings: Settings, agent: Agent | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        agent: Agent | None = None,
+        storage: Callable[[Pool], Storage] = postgres_storage,
+    ) -> None:
         """Raises `ConfigurationError` when the settings would expose the server."""
         check_exposure(settings)
         self.settings = settings
         self.server: Server | None = None
         self._agent = agent
+        self._storage = storage
         principals = Principals.parse(settings.tokens)
         self.api = FastAPI(
             title="Tarko event server",
@@ -64,6 +72,7 @@ class Application:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        wire.mark(scope, send)
         await self._asgi(scope, receive, send)
 
     @asynccontextmanager
@@ -72,7 +81,7 @@ class Application:
 
         Raises `AgentLoadError`, `ConfigurationError`, `StorageUnavailable`.
         """
-        async with running(self.settings, self._agent) as server:
+        async with running(self.settings, self._agent, self._storage) as server:
             self.server = server
             for router in _routers(server):
                 self.api.include_router(router)

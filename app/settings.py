@@ -1,6 +1,7 @@
 """Every setting, typed and in one place. Each is read from the environment with the prefix `TARKO_`."""
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -17,7 +18,8 @@ class Settings(BaseSettings):
     agent: str = Field("demo", description="`demo`, `openai`, or `package.module:name`.")
     data_dir: Path = Field(Path(".tarko"), description="Where the embedded database lives.")
     database_url: str | None = Field(None, description="A PostgreSQL 15+ server; unset: the embedded one.")
-    pool_size: int = Field(8, ge=2, le=100, description="Database connections.")
+    workers: int = Field(1, ge=1, le=64, description="Processes that serve; each runs turns of its own.")
+    pool_size: int = Field(8, ge=2, le=100, description="Database connections of each worker.")
     tokens: str = Field(
         "", description="Who may come in: `alice=token1,bob=token2`. Empty: no token is asked."
     )
@@ -31,6 +33,13 @@ class Settings(BaseSettings):
     delta_retention: float = Field(
         3600, ge=0, description="How long deltas are kept after their turn has ended."
     )
+    on_busy: Literal["reject", "queue", "interrupt"] = Field(
+        "reject", description="What a query to a busy session does if it does not say."
+    )
+    queue_limit: int = Field(16, ge=0, description="How many turns may wait in a session.")
+    turn_deadline: float = Field(0, ge=0, description="How long a turn may take; 0: for ever.")
+    turn_silence: float = Field(0, ge=0, description="How long an agent may say nothing; 0: for ever.")
+    outage_limit: float = Field(30, gt=0, description="How long the database may be away before turns fail.")
     drain_grace: float = Field(10, gt=0, description="How long a stopping server takes at most.")
     ping_interval: float = Field(15, gt=0, description="Silence on a stream after which a comment is sent.")
     send_timeout: float = Field(

@@ -14,24 +14,52 @@ from app.dialects.operations.metrics import Reading
 from app.dialects.tarko.parts import Parts
 from app.errors import StorageUnavailable
 from app.log.group_commit import GroupCommit
+from app.log.history import HistoryStore
 from app.log.logs import Logs
+from app.log.store import EventStore
 from app.postgres.embedded import EmbeddedPostgres
 from app.postgres.event_store import PostgresEventStore
 from app.postgres.heartbeat import Heartbeat
 from app.postgres.migrations import migrate
 from app.postgres.pool import Pool
+from app.postgres.queue_store import PostgresQueueStore
 from app.postgres.session_store import PostgresSessionStore
+from app.postgres.signals import Ears, Signals
 from app.postgres.turn_store import PostgresTurnStore
 from app.sessions.directory import Directory
+from app.sessions.store import SessionStore
 from app.settings import Settings
 from app.transport.readers import Readers
-from app.turns.supervisor import Limits, Supervisor
+from app.turns.queue_store import QueueStore
+from app.turns.supervisor import Limits, Stores, Supervisor
+from app.turns.turn_store import TurnStore
 
 ORPHAN_INTERVAL = 2.0
 UPKEEP_INTERVAL = 15.0
+WATCH_INTERVAL = 1.0
 TOMBSTONE_AGE = 60.0
+KEY_AGE = 7 * 24 * 3600.0
 
 _logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Where everything is kept."""
+
+    events: EventStore
+    history: HistoryStore
+    turns: TurnStore
+    queue: QueueStore
+    sessions: SessionStore
+
+
+def postgres_storage(pool: Pool) -> Storage:
+    """Everything in PostgreSQL."""
+    events = PostgresEventStore(pool)
+    return Storage(
+        events, events, PostgresTurnStore(pool), PostgresQueueStore(pool), PostgresSessionStore(pool)
+    )
 
 
 @dataclass(slots=True)
@@ -91,7 +119,11 @@ class Server:
 
 
 @asynccontextmanager
-async def running(settings: Settings, agent: Agent | None = None) -> AsyncIterator[Server]:
+async def running(
+    settings: Settings,
+    agent: Agent | None = None,
+    storage: Callable[[Pool], Storage] = postgres_storage,
+) -> AsyncIterator[Server]:
     """A server for as long as the block runs. `agent`: host this one instead of the settings' one.
 
     Raises `AgentLoadError`, `ConfigurationError`, `StorageUnavailable`.
@@ -107,9 +139,35 @@ async def running(settings: Settings, agent: Agent | None = None) -> AsyncIterat
         heartbeat = Heartbeat(url, replica_id)
         await heartbeat.start()
         stack.push_async_callback(heartbeat.stop)
-        parts = _parts(settings, pool, {agent_name(hosted, settings.agent): hosted}, replica_id)
-        await _start(parts, settings, stack, is_alone=database is not None)
+        signals = Signals(pool, replica_id)
+        agents = {agent_name(hosted, settings.agent): hosted}
+        parts = _parts(settings, storage(pool), agents, signals, replica_id)
+        await _start(parts, settings, signals, heartbeat, stack, is_alone=database is not None)
         yield Server(settings, parts, pool, database)
+
+
+@asynccontextmanager
+async def database_for_workers(settings: Settings) -> AsyncIterator[tuple[str, EmbeddedPostgres | None]]:
+    """A database that workers will share, migrated. In an embedded one, what a killed server left is ended at once."""
+    async with AsyncExitStack() as stack:
+        url, database = await _database(settings, stack)
+        await migrate(url)
+        if database is not None:
+            await _end_orphans(settings, url)
+        yield url, database
+
+
+async def _end_orphans(settings: Settings, url: str) -> None:
+    """Nobody else can be alive on a database that was just started: judge at once."""
+    pool = Pool(url, size=settings.pool_size)
+    await pool.open()
+    try:
+        parts = _parts(settings, postgres_storage(pool), {}, Signals(pool, "nobody"), "nobody")
+        parts.commit.start()
+        await parts.supervisor.recover(is_alone=True)
+        await parts.commit.stop()
+    finally:
+        await pool.close()
 
 
 async def _database(settings: Settings, stack: AsyncExitStack) -> tuple[str, EmbeddedPostgres | None]:
@@ -121,48 +179,90 @@ async def _database(settings: Settings, stack: AsyncExitStack) -> tuple[str, Emb
     return url, database
 
 
-def _parts(settings: Settings, pool: Pool, agents: Mapping[str, Agent], replica_id: str) -> Parts:
-    events = PostgresEventStore(pool)
-    turns = PostgresTurnStore(pool)
-    logs = Logs(events)
-    commit = GroupCommit(events, logs)
+def _parts(
+    settings: Settings, storage: Storage, agents: Mapping[str, Agent], signals: Signals, replica_id: str
+) -> Parts:
+    logs = Logs(storage.events)
+    commit = GroupCommit(storage.events, logs, signals)
     supervisor = Supervisor(
         agents,
-        turns=turns,
-        events=events,
+        stores=Stores(storage.turns, storage.queue, storage.events),
         commit=commit,
         logs=logs,
+        hints=signals,
         replica_id=replica_id,
-        limits=Limits(max_event=settings.max_event, max_turn=settings.max_turn),
+        limits=Limits(
+            max_event=settings.max_event,
+            max_turn=settings.max_turn,
+            deadline=settings.turn_deadline or None,
+            silence=settings.turn_silence or None,
+            outage=settings.outage_limit,
+            queue=settings.queue_limit,
+        ),
     )
     return Parts(
-        directory=Directory(PostgresSessionStore(pool)),
+        directory=Directory(storage.sessions),
         supervisor=supervisor,
-        turns=turns,
+        turns=storage.turns,
         commit=commit,
         logs=logs,
-        history=events,
+        history=storage.history,
         readers=Readers(ping_interval=settings.ping_interval),
         agents=tuple(agents),
         send_timeout=settings.send_timeout,
+        on_busy=settings.on_busy,
     )
 
 
-async def _start(parts: Parts, settings: Settings, stack: AsyncExitStack, *, is_alone: bool) -> None:
+async def _start(
+    parts: Parts,
+    settings: Settings,
+    signals: Signals,
+    heartbeat: Heartbeat,
+    stack: AsyncExitStack,
+    *,
+    is_alone: bool,
+) -> None:
+    supervisor, logs = parts.supervisor, parts.logs
+    dispatching: set[asyncio.Task[None]] = set()
+
+    def dispatch(session_id: str) -> None:
+        task = asyncio.create_task(
+            _guarded(lambda: supervisor.dispatch(session_id), "dispatch"), name="dispatch"
+        )
+        dispatching.add(task)
+        task.add_done_callback(dispatching.discard)
+
     parts.commit.start()
     stack.push_async_callback(parts.commit.stop)
     parts.readers.start()
     stack.push_async_callback(parts.readers.stop)
-    await parts.supervisor.recover(is_alone=is_alone)
+    if is_alone:
+        await supervisor.recover(is_alone=True)
+    await signals.start(
+        Ears(logs.moved, dispatch, supervisor.stop_if_mine, lambda: [log.session_id for log in logs])
+    )
+    stack.push_async_callback(signals.stop)
 
     async def upkeep() -> None:
         await parts.directory.purge(TOMBSTONE_AGE)
-        await parts.supervisor.retire(settings.delta_retention)
+        await supervisor.retire(settings.delta_retention)
+        await supervisor.forget_keys(KEY_AGE)
+
+    async def watch() -> None:
+        supervisor.fail_turns_in_an_outage()
+        await supervisor.obey_stops()
+        await supervisor.dispatch_stranded()
 
     async def recover() -> None:
-        await parts.supervisor.recover(is_alone=is_alone)
+        if is_alone or heartbeat.is_steady:
+            await supervisor.recover(is_alone=is_alone)
 
-    for name, work, interval in (("upkeep", upkeep, UPKEEP_INTERVAL), ("orphans", recover, ORPHAN_INTERVAL)):
+    for name, work, interval in (
+        ("upkeep", upkeep, UPKEEP_INTERVAL),
+        ("watch", watch, WATCH_INTERVAL),
+        ("orphans", recover, ORPHAN_INTERVAL),
+    ):
         task = asyncio.create_task(_for_ever(work, interval, name), name=name)
         stack.callback(task.cancel)
 
@@ -170,9 +270,13 @@ async def _start(parts: Parts, settings: Settings, stack: AsyncExitStack, *, is_
 async def _for_ever(work: Callable[[], Awaitable[None]], interval: float, name: str) -> None:
     while True:
         await asyncio.sleep(interval)
-        try:
-            await work()
-        except StorageUnavailable as error:
-            _logger.info("%s waits for the database: %s", name, error)
-        except Exception:
-            _logger.exception("%s failed", name)
+        await _guarded(work, name)
+
+
+async def _guarded(work: Callable[[], Awaitable[None]], name: str) -> None:
+    try:
+        await work()
+    except StorageUnavailable as error:
+        _logger.info("%s waits for the database: %s", name, error)
+    except Exception:
+        _logger.exception("%s failed", name)

@@ -20,16 +20,20 @@ from app.postgres.embedded import throwaway_postgres
 from app.postgres.event_store import PostgresEventStore
 from app.postgres.migrations import migrate
 from app.postgres.pool import Pool
+from app.postgres.queue_store import PostgresQueueStore
 from app.postgres.session_store import PostgresSessionStore
 from app.postgres.turn_store import PostgresTurnStore
 from tests.log.storing import Stores, memory_stores
 
 REQUIRE_ALL = "TARKO_REQUIRE_ALL"
+LONG = "TARKO_LONG"  # =1: tests that take a time of their own take a long one
 DEBIAN = Path("/usr/lib/postgresql/15/bin")
 TEMPLATE = "template_of_tests"
-EMPTY = "DELETE FROM events; DELETE FROM heads; DELETE FROM turns; DELETE FROM sessions; DELETE FROM replicas"
+EMPTY = """
+DELETE FROM events; DELETE FROM heads; DELETE FROM turns; DELETE FROM sessions; DELETE FROM replicas;
+DELETE FROM queued_turns; DELETE FROM idempotency_keys"""
 
-for _name in [name for name in os.environ if name.startswith("TARKO_") and name != REQUIRE_ALL]:
+for _name in [name for name in os.environ if name.startswith("TARKO_") and name not in (REQUIRE_ALL, LONG)]:
     del os.environ[_name]
 
 
@@ -158,6 +162,12 @@ async def open_stores(url: str) -> AsyncIterator[Stores]:
     pool = Pool(url, size=8)
     await pool.open()
     try:
-        yield Stores(PostgresEventStore(pool), PostgresSessionStore(pool), PostgresTurnStore(pool), url)
+        yield Stores(
+            PostgresEventStore(pool),
+            PostgresSessionStore(pool),
+            PostgresTurnStore(pool),
+            PostgresQueueStore(pool),
+            url,
+        )
     finally:
         await pool.close()

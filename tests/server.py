@@ -364,6 +364,8 @@ async def serving(database: str, agent: Scripted | None = None, **settings: Any)
     settings.setdefault("drain_grace", 2)
     application = Application(Settings(database_url=database, port=0, **settings), agent)
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    # Inherited by connections: asyncio (not uvloop) sets it only where a socket tells its protocol's number.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     config = uvicorn.Config(
         application,
         lifespan="off",

@@ -6,6 +6,8 @@ from typing import Any
 def serve(**flags: Any) -> int:
     """Serve until told to stop; returns the exit code."""
     from app.commands.configuration import load_settings
-    from app.serving import serve as serve_with
+    from app.serving import serve as serve_alone
+    from app.workers import serve_with_workers
 
-    return serve_with(load_settings(**flags))
+    settings = load_settings(**flags)
+    return serve_alone(settings) if settings.workers == 1 else serve_with_workers(settings)

@@ -53,22 +53,14 @@ def place(session_id: str, turn_id: str | None, drafts: Sequence[Draft], placed:
     """The envelopes of the newly stored drafts, oldest first."""
     envelopes = []
     seq, ordinal = placed.after, placed.ordinal_after
-    for draft in drafts[placed.skipped :] if placed.skipped else drafts:
+    # A named tuple's own constructor takes twice the time of everything else here.
+    new = tuple.__new__
+    for kind, timestamp, data, marks, is_lasting in drafts[placed.skipped :] if placed.skipped else drafts:
         seq += 1
-        if draft.is_lasting:
+        if is_lasting:
             ordinal += 1
-        envelopes.append(
-            Envelope(
-                session_id,
-                seq,
-                ordinal if draft.is_lasting else None,
-                turn_id,
-                draft.type,
-                draft.timestamp,
-                draft.data,
-                draft.metadata,
-            )
-        )
+        values = (session_id, seq, ordinal if is_lasting else None, turn_id, kind, timestamp, data, marks)
+        envelopes.append(new(Envelope, values))
     return envelopes
 
 

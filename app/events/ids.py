@@ -7,6 +7,7 @@ was sent at and a count, and is as good a cursor as that place.
 """
 
 import base64
+import hashlib
 import os
 import re
 import time
@@ -25,6 +26,11 @@ class BadCursor(ValueError):
 def new_session_id() -> str:
     """A session id that nobody has used."""
     return "sess_" + _uuid7()
+
+
+def session_id_of(seed: str) -> str:
+    """The session id that belongs to a text: always the same."""
+    return "sess_" + _base32(hashlib.sha256(seed.encode()).digest()[:16])
 
 
 def new_turn_id() -> str:
@@ -71,4 +77,8 @@ def _uuid7() -> str:
     raw = bytearray((time.time_ns() // 1_000_000).to_bytes(6) + os.urandom(10))
     raw[6] = 0x70 | (raw[6] & 0x0F)
     raw[8] = 0x80 | (raw[8] & 0x3F)
+    return _base32(raw)
+
+
+def _base32(raw: bytes | bytearray) -> str:
     return base64.b32encode(raw).decode().rstrip("=").lower()

@@ -164,6 +164,7 @@ RESERVED = frozenset(SHAPES) | {
     "session_joined",
     "session_left",
     "abort_result",
+    "query_queued",
     "pong",
 }
 """Types with a meaning of their own: neither an agent's unknown events nor a client's own may use them."""

@@ -16,13 +16,16 @@ from contextlib import suppress
 
 from app.errors import StorageUnavailable
 from app.events.envelope import Draft, Placed, place
+from app.log.hints import ALONE, Hints
 from app.log.logs import Logs
 from app.log.session_log import Page
 from app.log.store import Dropped, EventStore, Strand, StrandRejected
 
 MAX_BATCH_DRAFTS = 8_000
 MAX_BATCH_BYTES = 32 * 2**20
+MAX_WAITING_BYTES = 256 * 2**20
 PACE = 0.001
+LONGEST_PACE = 0.004
 RETRY_PAUSE = 0.1
 MAX_RETRY_PAUSE = 1.0
 
@@ -35,19 +38,36 @@ class GroupCommit:
     Counters for the metrics: `events`, `writes`, `failures`, `waited` (seconds spent in writes); `waiting_drafts` are not stored yet.
     """
 
-    def __init__(self, store: EventStore, logs: Logs) -> None:
+    def __init__(self, store: EventStore, logs: Logs, hints: Hints = ALONE) -> None:
         self._store = store
         self._logs = logs
+        self._hints = hints
+        self._waiting_bytes = 0
         self._waiting: list[Strand] = []
         self._taken: list[Strand] = []
         self._arrived = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
-        self.is_storing = True
+        self._failing_since: float | None = None
         self.events = 0
         self.writes = 0
         self.failures = 0
         self.waited = 0.0
         self.waiting_drafts = 0
+
+    @property
+    def is_storing(self) -> bool:
+        """Whether the last write went well."""
+        return self._failing_since is None
+
+    @property
+    def failing_for(self) -> float:
+        """For how many seconds the database has refused to write; 0 when it does."""
+        return 0.0 if self._failing_since is None else time.monotonic() - self._failing_since
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits, of all turns together, that agents must wait, too."""
+        return self._waiting_bytes > MAX_WAITING_BYTES
 
     def start(self) -> None:
         """Begin to write."""
@@ -69,26 +89,32 @@ class GroupCommit:
         """Queue a strand. Until it is taken, `add` may put more drafts on it."""
         self._waiting.append(strand)
         self.waiting_drafts += len(strand.drafts)
+        self._waiting_bytes += strand.size
         self._arrived.set()
         return strand
 
-    def add(self, strand: Strand, drafts: Sequence[Draft]) -> None:
-        """Put more drafts on an open strand that is not taken yet."""
+    def add(self, strand: Strand, drafts: Sequence[Draft], size: int) -> None:
+        """Put more drafts, of so many bytes, on an open strand that is not taken yet."""
         strand.drafts.extend(drafts)
+        strand.size += size
+        self._waiting_bytes += size
         self.waiting_drafts += len(drafts)
 
     async def _run(self) -> None:
-        began = 0.0
+        began = took = 0.0
         while True:
             await self._arrived.wait()
-            ahead = began + PACE - time.monotonic()
+            # A write that takes long says that there is much to do: then fewer, larger ones are cheaper.
+            pace = min(max(PACE, took * 2), LONGEST_PACE)
+            ahead = began + pace - time.monotonic()
             if ahead > 0 and self.waiting_drafts > 1:
                 await asyncio.sleep(ahead)
             began = time.monotonic()
             self._taken = self._take()
             await self._write(self._taken)
             self._taken = []
-            self.waited += time.monotonic() - began
+            took = time.monotonic() - began
+            self.waited += took
 
     def _take(self) -> list[Strand]:
         drafts = size = 0
@@ -102,6 +128,7 @@ class GroupCommit:
             batch.append(strand)
         del self._waiting[: len(batch)]
         self.waiting_drafts -= drafts
+        self._waiting_bytes -= size
         if not self._waiting:
             self._arrived.clear()
         return batch
@@ -119,6 +146,11 @@ class GroupCommit:
             return
         for strand, placed in zip(batch, places, strict=True):
             self._show(strand, placed)
+        if self._hints.others:
+            pairs = zip(batch, places, strict=True)
+            self._hints.moved(
+                {strand.session_id: placed.last for strand, placed in pairs if placed is not None}
+            )
 
     async def _until_known(self, batch: list[Strand]) -> list[Placed | None]:
         pause = RETRY_PAUSE
@@ -126,13 +158,14 @@ class GroupCommit:
             try:
                 places = await self._store.write(batch)
             except StorageUnavailable as error:
-                self.is_storing = False
+                if self._failing_since is None:
+                    self._failing_since = time.monotonic()
                 self.failures += 1
                 _logger.warning("%d strands wait for the database: %s", len(batch), error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, MAX_RETRY_PAUSE)
             else:
-                self.is_storing = True
+                self._failing_since = None
                 self.writes += 1
                 return places
 

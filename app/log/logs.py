@@ -44,6 +44,10 @@ class Logs:
         for opening in self._openings.get(session_id, ()):
             opening.shown = max(opening.shown, page.upto)
 
+    def moved(self, session_id: str, place: int) -> None:
+        """Tell a session's readers that its log reaches this place: it is read from the store."""
+        self.show(session_id, Page(place, place, ()))
+
     def __iter__(self) -> Iterator[SessionLog]:
         return iter(list(self._live.values()))
 

@@ -13,16 +13,18 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from app.errors import StorageUnavailable
 from app.events.envelope import Envelope
 from app.log.store import EventStore, Slice
 
-Encode: TypeAlias = Callable[[Envelope], bytes]
+Encoded = TypeVar("Encoded")
+Encode: TypeAlias = Callable[[Sequence[Envelope]], Encoded]
 
 WINDOW_EVENTS = 1000
 WINDOW_BYTES = 4 * 2**20
+SHARED_PAGES = 4
 CATCH_UP_PAUSE = 0.2
 
 _logger = logging.getLogger(__name__)
@@ -31,19 +33,22 @@ _logger = logging.getLogger(__name__)
 class Page:
     """The events of the places over `after` up to `upto`, oldest first; retired ones may be missing.
 
-    `encoded` and `frames` remember what they made, so they are for spellings that many readers share.
+    `encoded` remembers what it made, so it is for spellings that many readers share.
     """
 
-    __slots__ = ("_encoded", "_ends", "_frames", "after", "events", "size", "upto")
+    __slots__ = ("_encoded", "_ends", "after", "events", "upto")
 
     def __init__(self, after: int, upto: int, events: Sequence[Envelope]) -> None:
         self.after = after
         self.upto = upto
         self.events = events
-        self.size = sum(len(event.data) for event in events)
-        self._encoded: dict[Encode, bytes] = {}
-        self._frames: dict[Encode, list[bytes]] = {}
+        self._encoded: dict[Encode[Any], Any] | None = None
         self._ends: dict[str | None, int] | None = None
+
+    @property
+    def size(self) -> int:
+        """The bytes of its data."""
+        return sum([len(event.data) for event in self.events])
 
     def end_of(self, turn_id: str) -> int | None:
         """The place at which this turn ends, if it does so in this page."""
@@ -53,23 +58,23 @@ class Page:
             }
         return self._ends.get(turn_id)
 
-    def encoded(self, encode: Encode) -> bytes:
-        """All events in one spelling, joined."""
-        joined = self._encoded.get(encode)
-        if joined is None:
-            joined = self._encoded[encode] = b"".join(map(encode, self.events))
-        return joined
-
-    def frames(self, encode: Encode) -> list[bytes]:
-        """Each event in one spelling."""
-        frames = self._frames.get(encode)
-        if frames is None:
-            frames = self._frames[encode] = list(map(encode, self.events))
-        return frames
+    def encoded(self, encode: Encode[Encoded]) -> Encoded:
+        """The events in one spelling."""
+        known = self._encoded
+        if known is None:
+            known = self._encoded = {}
+        encoded: Encoded | None = known.get(encode)
+        if encoded is None:
+            encoded = known[encode] = encode(self.events)
+        return encoded
 
     def since(self, place: int) -> "Page":
         """The part of the page after a place in its middle."""
         return Page(place, self.upto, [event for event in self.events if event.place > place])
+
+    def of_turn(self, turn_id: str | None) -> "Page":
+        """The page with the events of one turn only."""
+        return Page(self.after, self.upto, [event for event in self.events if event.turn_id == turn_id])
 
     def until(self, place: int) -> "Page":
         """The part of the page up to a place in its middle."""
@@ -90,6 +95,8 @@ class SessionLog:
         self._watchers: set[Callable[[], None]] = set()
         self._target = head
         self._catching_up: asyncio.Task[None] | None = None
+        self._reads: dict[Slice, asyncio.Task[Page]] = {}
+        self._pages: dict[Slice, Page] = {}
 
     # ── showing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -164,6 +171,8 @@ class SessionLog:
             return []
         if not self._window or after < self._window[0].after:
             return None
+        if self._window[-1].after == after:
+            return [self._window[-1]]
         pages: list[Page] = []
         for page in reversed(self._window):
             if page.upto <= after:
@@ -173,11 +182,29 @@ class SessionLog:
         return pages
 
     async def read(self, which: Slice) -> Page:
-        """Events from the store; the page reaches as far as is known to be covered."""
-        upto = self.head if which.upto is None else which.upto
-        events = await self._store.read(self.session_id, which._replace(upto=upto))
+        """Events from the store; the page reaches as far as is known to be covered.
+
+        Readers that ask for the same at the same time, or soon after, share one page.
+        """
+        asked = which._replace(upto=self.head if which.upto is None else which.upto)
+        if (page := self._pages.get(asked)) is not None:
+            return page
+        reading = self._reads.get(asked)
+        if reading is None:
+            reading = asyncio.create_task(self._read(asked), name=f"read {self.session_id}")
+            self._reads[asked] = reading
+            reading.add_done_callback(lambda _: self._reads.pop(asked))
+        return await asyncio.shield(reading)
+
+    async def _read(self, which: Slice) -> Page:
+        upto = which.upto or 0
+        events = await self._store.read(self.session_id, which)
         is_whole = len(events) < which.limit and sum(len(event.data) for event in events) < which.budget
-        return Page(which.after, upto if is_whole or not events else events[-1].place, events)
+        page = Page(which.after, upto if is_whole or not events else events[-1].place, events)
+        self._pages[which] = page
+        if len(self._pages) > SHARED_PAGES:
+            del self._pages[next(iter(self._pages))]
+        return page
 
     async def follow(self, after: int) -> AsyncGenerator[Page, None]:
         """Every event after a place, as pages, for ever: until the session ends. Close it with `aclosing`.

@@ -51,7 +51,8 @@ class TurnWriter:
         if strand is None or strand.is_taken:
             strand = self._open(Strand(self._session_id, self._fence, self._next))
         self._put(strand, drafts)
-        if self._waiting < MAX_WAITING_DRAFTS and self._waiting_bytes < MAX_WAITING_BYTES:
+        has_room = self._waiting < MAX_WAITING_DRAFTS and self._waiting_bytes < MAX_WAITING_BYTES
+        if has_room and not self._commit.is_full:
             return None
         if self._room is None:
             self._room = asyncio.get_running_loop().create_future()
@@ -80,8 +81,7 @@ class TurnWriter:
         size = 0
         for draft in drafts:
             size += len(draft.data)
-        strand.size += size
-        self._commit.add(strand, drafts)
+        self._commit.add(strand, drafts, size)
         self._next += len(drafts)
         self._waiting += len(drafts)
         self._waiting_bytes += size
@@ -93,7 +93,7 @@ class TurnWriter:
             self.is_fenced = True
             self._fenced()
         has_room = self._waiting < MAX_WAITING_DRAFTS // 2 and self._waiting_bytes < MAX_WAITING_BYTES // 2
-        if self._room is not None and (has_room or self.is_fenced):
+        if self._room is not None and (has_room or not self._waiting or self.is_fenced):
             self._room.set_result(None)
             self._room = None
 

@@ -21,8 +21,9 @@ COPY_FROM = 100
 
 _STRAND = """
 WITH strand AS (
-  SELECT * FROM unnest($1::int[], $2::text[], $3::text[], $4::int[], $5::int[], $6::text[], $7::text[], $8::text[],
-                       $9::bool[], $10::int[], $11::int[])
+  SELECT s.*, (SELECT seq FROM events WHERE events.key = s.key) AS key_seq
+  FROM unnest($1::int[], $2::text[], $3::text[], $4::int[], $5::int[], $6::text[], $7::text[], $8::text[],
+              $9::bool[], $10::int[], $11::int[])
     AS s(line, session_id, turn_id, epoch, first, key, status, code, closes, drafts, lasting)
 ), head AS MATERIALIZED (
   SELECT session_id, last_seq, lasting_count, phase FROM heads
@@ -34,9 +35,9 @@ WITH strand AS (
     AND id IN (SELECT turn_id FROM strand)
   ORDER BY id FOR UPDATE
 ), fate AS (
-  SELECT s.*, h.last_seq, h.lasting_count, e.seq AS key_seq, o.last_seq AS turn_seq,
+  SELECT s.*, h.last_seq, h.lasting_count, o.last_seq AS turn_seq,
     CASE WHEN h.session_id IS NULL THEN 'dropped'
-         WHEN e.seq IS NOT NULL THEN 'repeated'
+         WHEN s.key_seq IS NOT NULL THEN 'repeated'
          WHEN s.turn_id IS NOT NULL AND o.epoch IS DISTINCT FROM s.epoch THEN 'dropped'
          WHEN o.stored >= s.first THEN 'repeated'
          WHEN h.phase = 'open' OR h.phase = 'closing' AND (s.turn_id IS NOT NULL OR s.closes) THEN
@@ -45,7 +46,6 @@ WITH strand AS (
   FROM strand s
   LEFT JOIN head h USING (session_id)
   LEFT JOIN owner o ON o.id = s.turn_id
-  LEFT JOIN events e ON e.key = s.key
 )"""
 
 _LOCK = (

@@ -1,12 +1,14 @@
 """Says once a second that this process lives, by the database's clock.
 
 From a thread with a connection of its own: a busy event loop must not look like a dead process, and a process that was
-stopped must look like one. Whoever finds the last beat six seconds old may take this process's turns over.
+stopped must look like one. Whoever finds the last beat six seconds old may take this process's turns over, if its own
+beats have been steady for as long: when the database itself stood still, nobody could beat, and nobody is to blame.
 """
 
 import asyncio
 import logging
 import threading
+import time
 
 import asyncpg
 
@@ -19,6 +21,7 @@ FORGET = "DELETE FROM replicas WHERE id = $1 OR beat_at < now() - interval '1 da
 
 INTERVAL = 1.0
 TIMEOUT = 2.0
+STEADY = 6.0
 
 _logger = logging.getLogger(__name__)
 
@@ -32,6 +35,13 @@ class Heartbeat:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
+        self._steady_since: float | None = None
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether this process has beaten for so long without a miss that it may judge others."""
+        since = self._steady_since
+        return since is not None and time.monotonic() - since > STEADY
 
     async def start(self) -> None:
         """Beat once, then go on in a thread."""
@@ -71,11 +81,13 @@ class Heartbeat:
                 try:
                     while True:
                         await connection.execute(BEAT, self._id)
+                        self._steady_since = self._steady_since or time.monotonic()
                         await asyncio.sleep(INTERVAL)
                 finally:
                     connection.terminate()
             except Exception as error:  # noqa: BLE001 - whatever goes wrong, a live process goes on beating
-                _logger.warning("no heartbeat: %s", error)
+                self._steady_since = None
+                _logger.warning("no heartbeat: %s", str(error) or type(error).__name__)
                 await asyncio.sleep(INTERVAL)
 
     async def _forget(self) -> None:

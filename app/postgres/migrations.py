@@ -91,7 +91,13 @@ def _told() -> Iterator[None]:
     try:
         with storage_errors():
             yield
-    except (asyncpg.PostgresError, SQLAlchemyError, ValueError) as error:
+    except ValueError as error:
+        # The driver's own words may quote what it took for a host or a port, and that may be a part of a password.
+        raise ConfigurationError(
+            "TARKO_DATABASE_URL can't be read. It is postgresql://user:password@host:port/name, "
+            "with special characters of the password percent-encoded."
+        ) from error
+    except (asyncpg.PostgresError, SQLAlchemyError) as error:
         reason = getattr(error, "orig", None) or error
         raise ConfigurationError(
             f"The database can't be used: {reason}. Check TARKO_DATABASE_URL."

@@ -17,6 +17,15 @@ from app.errors import StorageUnavailable
 ACQUIRE_TIMEOUT = 5.0
 STATEMENT_TIMEOUT = 30.0
 
+# Every statement is by key, and a new database has no statistics: without these its planner would read whole tables,
+# and keep that plan while they grow.
+PLANS = {
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "jit": "off",
+}
+
 Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
 
 _AWAY = (
@@ -53,12 +62,17 @@ class Pool:
         with storage_errors():
             self._pool = await asyncpg.create_pool(
                 self.url,
-                min_size=1,
+                min_size=0,  # else the driver logs a traceback for every try to refill it in an outage
                 max_size=self.size,
                 init=_prepare,
                 command_timeout=STATEMENT_TIMEOUT,
                 max_inactive_connection_lifetime=0,
+                max_queries=2**62,
+                reset=_keep,
+                server_settings=PLANS,
             )
+        async with self.connection():
+            pass
 
     async def close(self) -> None:
         """Close every connection, within two seconds."""
@@ -89,6 +103,10 @@ async def _prepare(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
     await connection.set_type_codec(
         "json", schema="pg_catalog", format="binary", encoder=_as_is, decoder=_as_is
     )
+
+
+async def _keep(_: object) -> None:
+    """Nothing of a session's state is ever changed, so nothing is to be reset between two uses."""
 
 
 def _as_is(raw: bytes) -> bytes:

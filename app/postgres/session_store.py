@@ -23,7 +23,7 @@ INSERT INTO events (session_id, seq, ordinal, type, ts, data, metadata) VALUES (
 
 _STANDING = """
 SELECT s.id, s.principal, s.agent, s.created_at, s.updated_at, s.name, s.tags, s.attributes, s.deleted_at,
-       h.last_seq, h.lasting_count, t.id AS running_turn
+       h.last_seq, h.lasting_count, h.queued, t.id AS running_turn
 FROM sessions s
 LEFT JOIN heads h ON h.session_id = s.id
 LEFT JOIN turns t ON t.session_id = s.id AND t.state = 'running'
@@ -47,11 +47,16 @@ _BURY = """
 WITH head AS MATERIALIZED (
   SELECT session_id FROM heads WHERE session_id = $1 FOR UPDATE
 ), closing AS (
-  UPDATE heads SET phase = 'closing' WHERE session_id = (SELECT session_id FROM head) AND phase = 'open'
+  UPDATE heads SET phase = 'closing', queued = 0 WHERE session_id = (SELECT session_id FROM head) AND phase = 'open'
+), unqueued AS (
+  DELETE FROM queued_turns WHERE session_id = (SELECT session_id FROM head)
 )
 UPDATE sessions SET deleted_at = $2
 WHERE id = (SELECT session_id FROM head) AND deleted_at IS NULL
 RETURNING id"""
+
+# Of its own, so that `_BURY` sees a turn that was queued while it waited for the head.
+_LOCK_HEAD = "SELECT FROM heads WHERE session_id = $1 FOR UPDATE"
 
 _MESSAGES = """
 SELECT count(*) FROM events
@@ -62,10 +67,13 @@ WITH gone AS MATERIALIZED (
   SELECT h.session_id FROM heads h JOIN sessions s ON s.id = h.session_id
   WHERE s.deleted_at < $1
   ORDER BY h.session_id LIMIT 20 FOR UPDATE OF h SKIP LOCKED
+), no_keys AS (
+  DELETE FROM idempotency_keys WHERE session_id IN (SELECT session_id FROM gone)
 ), no_turns AS (
-  DELETE FROM turns WHERE session_id IN (SELECT session_id FROM gone)
+  DELETE FROM turns WHERE session_id IN (SELECT session_id FROM gone) RETURNING id
 ), no_events AS (
   DELETE FROM events WHERE session_id IN (SELECT session_id FROM gone)
+    AND (SELECT count(*) FROM no_turns) >= 0  -- turns before their events, as whoever retires them locks both
 )
 DELETE FROM heads WHERE session_id IN (SELECT session_id FROM gone)"""
 
@@ -119,7 +127,8 @@ class PostgresSessionStore:
             await connection.execute(_UPDATE, session_id, name, tags, attributes, now)
 
     async def bury(self, session_id: str, now: int) -> bool:
-        async with self._pool.connection() as connection:
+        async with self._pool.connection() as connection, connection.transaction():
+            await connection.execute(_LOCK_HEAD, session_id)
             return await connection.fetchval(_BURY, session_id, now) is not None
 
     async def message_count(self, session_id: str) -> int:
@@ -144,7 +153,13 @@ def _standing(row: asyncpg.Record) -> Standing:
         attributes=decode(values["attributes"]),
         deleted_at=values["deleted_at"],
     )
-    return Standing(session, values["last_seq"] or 0, values["lasting_count"] or 0, values["running_turn"])
+    return Standing(
+        session,
+        values["last_seq"] or 0,
+        values["lasting_count"] or 0,
+        values["running_turn"],
+        values["queued"] or 0,
+    )
 
 
 def _count(tag: str) -> int:

@@ -8,7 +8,7 @@ lives in a narrow row of its own with room beside it, because every flush update
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Index, Text, text
+from sqlalchemy import BigInteger, Column, Index, Integer, Sequence, Text, text
 from sqlalchemy.dialects.postgresql import JSON, TIMESTAMP
 from sqlmodel import Field, SQLModel
 
@@ -38,7 +38,10 @@ class SessionTable(SQLModel, table=True):
 
 
 class HeadTable(SQLModel, table=True):
-    """Where a session's log stands. `phase` is open, closing (only the running turn may write) or closed."""
+    """Where a session's log stands. `phase` is open, closing (only the running turn may write) or closed.
+
+    `queued` counts the turns that wait, so that whoever holds the head knows whether it may start one.
+    """
 
     __tablename__ = "heads"
     __table_args__ = ({"postgresql_with": {"fillfactor": "50"}},)
@@ -47,10 +50,14 @@ class HeadTable(SQLModel, table=True):
     last_seq: int = Field(sa_column=Column(BigInteger, nullable=False))
     lasting_count: int = Field(sa_column=Column(BigInteger, nullable=False))
     phase: str = Field(sa_column=_text())
+    queued: int = Field(sa_column=Column(Integer, nullable=False, server_default=text("0")))
 
 
 class TurnTable(SQLModel, table=True):
-    """A turn. `stored` counts its events in the log; `epoch` fences writers that lost it."""
+    """A turn. `stored` counts its events in the log; `epoch` fences writers that lost it.
+
+    `stop` is set by a process that wants the owner to stop it.
+    """
 
     __tablename__ = "turns"
     __table_args__ = (
@@ -75,6 +82,7 @@ class TurnTable(SQLModel, table=True):
     started_at: int = Field(sa_column=Column(BigInteger, nullable=False))
     ended_at: int | None = Field(sa_column=Column(BigInteger, nullable=True))
     is_retired: bool = Field(nullable=False)
+    stop: str | None = Field(sa_column=_text(nullable=True))
 
 
 class EventTable(SQLModel, table=True):
@@ -111,3 +119,30 @@ class ReplicaTable(SQLModel, table=True):
 
     id: str = Field(sa_column=Column(Text(collation="C"), primary_key=True))
     beat_at: Any = Field(sa_column=Column(TIMESTAMP(timezone=True), nullable=False))
+
+
+class QueuedTurnTable(SQLModel, table=True):
+    """A turn that waits. `query` is what it was asked with; the lowest `position` of a session is next."""
+
+    __tablename__ = "queued_turns"
+    __table_args__ = (Index("queued_turns_in_order", "session_id", "position", unique=True),)
+
+    turn_id: str = Field(sa_column=Column(Text(collation="C"), primary_key=True))
+    session_id: str = Field(sa_column=_text())
+    position: int = Field(sa_column=Column(BigInteger, Sequence("queue_positions"), nullable=False))
+    accepted_at: int = Field(sa_column=Column(BigInteger, nullable=False))
+    trace_id: str | None = Field(sa_column=_text(nullable=True))
+    query: Any = Field(sa_column=Column(JSON, nullable=False))
+
+
+class IdempotencyKeyTable(SQLModel, table=True):
+    """Which turn a key stands for, and a hash of the request that came with it first."""
+
+    __tablename__ = "idempotency_keys"
+    __table_args__ = (Index("idempotency_keys_by_age", "created_at"),)
+
+    session_id: str = Field(sa_column=Column(Text(collation="C"), primary_key=True))
+    key: str = Field(sa_column=Column(Text(collation="C"), primary_key=True))
+    turn_id: str = Field(sa_column=_text())
+    request_hash: str = Field(sa_column=_text())
+    created_at: int = Field(sa_column=Column(BigInteger, nullable=False))

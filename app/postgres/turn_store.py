@@ -4,7 +4,8 @@ Every statement that changes a turn locks its session's head first. That a sessi
 unique index `turns_running`.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import accumulate
 
 import asyncpg
@@ -13,16 +14,21 @@ from app.errors import SessionBusy, SessionDeleted
 from app.events.canonical import decode
 from app.events.envelope import Draft, Placed, now_ms
 from app.postgres.pool import Pool
+from app.turns.admission import Key, KeyReused
 from app.turns.turn_store import TurnRow
 
 _START = """
 WITH head AS MATERIALIZED (
-  SELECT session_id, last_seq, lasting_count FROM heads WHERE session_id = $1 AND phase = 'open' FOR UPDATE
+  SELECT session_id, last_seq, lasting_count, queued FROM heads WHERE session_id = $1 AND phase = 'open' FOR UPDATE
 ), turn AS (
   INSERT INTO turns (id, session_id, state, owner, epoch, stored, first_seq, last_seq, trace_id, started_at, is_retired)
   SELECT $2, session_id, 'running', $3, 1, $5::int, last_seq + 1, last_seq + $5::int, $4, $6::bigint, false FROM head
+  WHERE queued = 0
   ON CONFLICT (session_id) WHERE state = 'running' DO NOTHING
   RETURNING id
+), keyed AS (
+  INSERT INTO idempotency_keys (session_id, key, turn_id, request_hash, created_at)
+  SELECT $1, $12, id, $13, $6::bigint FROM turn WHERE $12::text IS NOT NULL
 ), moved AS (
   UPDATE heads SET last_seq = heads.last_seq + $5::int, lasting_count = heads.lasting_count + $5::int
   FROM turn WHERE session_id = $1
@@ -60,6 +66,18 @@ UPDATE turns SET owner = $2, epoch = epoch + 1
 WHERE session_id = (SELECT session_id FROM head) AND id = $3 AND epoch = $4 AND state = 'running'
 RETURNING id, session_id, epoch, stored, first_seq, last_seq, trace_id, status, code"""
 
+_ASK_TO_STOP = """
+WITH head AS MATERIALIZED (
+  SELECT session_id FROM heads WHERE session_id = $1 FOR UPDATE
+)
+UPDATE turns SET stop = 'aborted'
+WHERE session_id = (SELECT session_id FROM head) AND state = 'running' AND ($2::text IS NULL OR id = $2)
+RETURNING id"""
+
+_ASKED_TO_STOP = """
+SELECT mine.id FROM unnest($2::text[]) AS mine(id) LEFT JOIN turns t ON t.id = mine.id
+WHERE t.id IS NULL OR t.owner <> $1 OR t.state <> 'running' OR t.stop IS NOT NULL"""
+
 _TOOL_IDS = "SELECT data FROM events WHERE session_id = $1 AND type = 'tool_call' ORDER BY seq"
 
 _RETIRE = """
@@ -75,6 +93,9 @@ WITH due AS MATERIALIZED (
 UPDATE turns SET is_retired = true FROM due WHERE turns.id = due.id"""
 
 
+_FORGET_KEYS = "DELETE FROM idempotency_keys WHERE created_at < $1"
+
+
 class PostgresTurnStore:
     """`app.turns.turn_store.TurnStore` over a pool."""
 
@@ -82,23 +103,33 @@ class PostgresTurnStore:
         self._pool = pool
 
     async def start(
-        self, turn_id: str, session_id: str, drafts: Sequence[Draft], *, owner: str, trace_id: str | None
+        self,
+        turn_id: str,
+        session_id: str,
+        drafts: Sequence[Draft],
+        *,
+        owner: str,
+        trace_id: str | None,
+        key: Key | None = None,
     ) -> Placed:
         async with self._pool.connection() as connection:
-            row = await connection.fetchrow(
-                _START,
-                session_id,
-                turn_id,
-                owner,
-                trace_id,
-                len(drafts),
-                now_ms(),
-                list(accumulate(1 for _ in drafts)),
-                [draft.type for draft in drafts],
-                [draft.timestamp for draft in drafts],
-                [draft.data for draft in drafts],
-                [draft.metadata for draft in drafts],
-            )
+            with key_conflicts():
+                row = await connection.fetchrow(
+                    _START,
+                    session_id,
+                    turn_id,
+                    owner,
+                    trace_id,
+                    len(drafts),
+                    now_ms(),
+                    list(accumulate(1 for _ in drafts)),
+                    [draft.type for draft in drafts],
+                    [draft.timestamp for draft in drafts],
+                    [draft.data for draft in drafts],
+                    [draft.metadata for draft in drafts],
+                    key.key if key else None,
+                    key.request_hash if key else None,
+                )
             if row is None:
                 raise SessionDeleted(f"Session {session_id} was deleted.")
             if row["id"] is None:
@@ -121,14 +152,38 @@ class PostgresTurnStore:
             row = await connection.fetchrow(_TAKE_OVER, turn.session_id, owner, turn.id, turn.epoch)
         return None if row is None else _turn(row)
 
+    async def ask_to_stop(self, session_id: str, turn_id: str | None) -> str | None:
+        async with self._pool.connection() as connection:
+            stopped: str | None = await connection.fetchval(_ASK_TO_STOP, session_id, turn_id)
+            return stopped
+
+    async def asked_to_stop(self, owner: str, running: Collection[str]) -> Sequence[str]:
+        async with self._pool.connection() as connection:
+            return [row["id"] for row in await connection.fetch(_ASKED_TO_STOP, owner, list(running))]
+
     async def tool_ids(self, session_id: str) -> Sequence[str]:
         async with self._pool.connection() as connection:
             rows = await connection.fetch(_TOOL_IDS, session_id)
         return [decode(row["data"])["id"] for row in rows]
 
+    async def forget_keys(self, before: int) -> int:
+        async with self._pool.connection() as connection:
+            return int((await connection.execute(_FORGET_KEYS, before)).rsplit(" ", 1)[-1])
+
     async def retire(self, before: int) -> int:
         async with self._pool.connection() as connection:
             return int((await connection.execute(_RETIRE, before)).rsplit(" ", 1)[-1])
+
+
+@contextmanager
+def key_conflicts() -> Iterator[None]:
+    """Raise the violation of the keys' uniqueness as `KeyReused`."""
+    try:
+        yield
+    except asyncpg.UniqueViolationError as error:
+        if error.constraint_name != "idempotency_keys_pkey":
+            raise
+        raise KeyReused("This Idempotency-Key was used before.") from error
 
 
 def _turn(row: asyncpg.Record) -> TurnRow:

@@ -6,10 +6,10 @@ A session of somebody else is not found, in the same words as one that never was
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from app.errors import SessionDeleted, SessionNotFound
+from app.errors import SessionDeleted, SessionNotFound, StorageUnavailable
 from app.events.canonical import encode
 from app.events.envelope import Draft, now_ms
-from app.events.ids import is_session_id, new_session_id
+from app.events.ids import is_session_id, new_session_id, session_id_of
 from app.events.metadata import metadata
 from app.sessions.session import Change, Session, Standing
 from app.sessions.store import ListPlace, SessionStore
@@ -30,11 +30,18 @@ class Directory:
         name: str | None = None,
         tags: Sequence[str] = (),
         attributes: dict[str, Any] | None = None,
+        once: str | None = None,
     ) -> Session:
-        """Create a session; its log begins with `session_start`."""
+        """Create a session; its log begins with `session_start`.
+
+        With `once`, a key of the caller's, a repeat is the same session.
+        """
         now = self._clock()
+        session_id = new_session_id() if once is None else session_id_of(f"{principal}\n{once}")
+        if once is not None and (known := await self._store.get(session_id)) is not None:
+            return known.session
         session = Session(
-            id=new_session_id(),
+            id=session_id,
             principal=principal,
             agent=agent,
             created_at=now,
@@ -44,7 +51,13 @@ class Directory:
             attributes=attributes or {},
         )
         data = encode({"sessionId": session.id, "agentName": agent, "timestamp": now})
-        await self._store.create(session, Draft("session_start", now, data, metadata("server")))
+        try:
+            await self._store.create(session, Draft("session_start", now, data, metadata("server")))
+        except StorageUnavailable:
+            # Another request with the same key was first, or this one's answer was lost.
+            if once is None or (known := await self._store.get(session_id)) is None:
+                raise
+            return known.session
         return session
 
     async def find(self, session_id: str, principal: str) -> Standing:

@@ -24,12 +24,13 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A session and where its log and its turns stand."""
+    """A session and where its log and its turns stand: the one that runs, and how many wait."""
 
     session: Session
     last_place: int
     lasting: int
     running_turn: str | None
+    queued: int = 0
 
 
 @dataclass(frozen=True, slots=True)

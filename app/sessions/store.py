@@ -1,6 +1,6 @@
 """What the directory asks of a store, and the store's twin in memory."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
@@ -54,6 +54,7 @@ class MemorySessionStore:
     def __init__(self, log: MemoryEventStore) -> None:
         self._log = log
         self._sessions: dict[str, Session] = {}
+        self.waiting_in: Callable[[str], int] = lambda session_id: 0
 
     async def create(self, session: Session, start: Draft) -> Placed:
         self._sessions[session.id] = session
@@ -110,4 +111,4 @@ class MemorySessionStore:
 
     def _standing(self, session: Session) -> Standing:
         head = self._log.heads.get(session.id, Head(0, 0, None, is_closed=True))
-        return Standing(session, head.place, head.lasting, head.running_turn)
+        return Standing(session, head.place, head.lasting, head.running_turn, self.waiting_in(session.id))

@@ -25,13 +25,16 @@ class Start:
 
 
 class Cursor:
-    """A place in a log that moves on with what was read. `turn_id`: end with that turn."""
+    """A place in a log that moves on with what was read. `turn_id`: end with that turn; `is_alone`: see only that turn."""
 
-    __slots__ = ("_log", "_start", "is_over", "place", "turn_id")
+    __slots__ = ("_is_alone", "_log", "_start", "is_over", "place", "turn_id")
 
-    def __init__(self, log: SessionLog, start: Start, turn_id: str | None = None) -> None:
+    def __init__(
+        self, log: SessionLog, start: Start, turn_id: str | None = None, *, is_alone: bool = False
+    ) -> None:
         self._log = log
         self._start = start
+        self._is_alone = is_alone
         self.place = start.after
         self.turn_id = turn_id
         self.is_over = False
@@ -69,4 +72,6 @@ class Cursor:
                     self.is_over = True
                     break
         self.place = pages[-1].upto
+        if self._is_alone:
+            return [page.of_turn(self.turn_id) for page in pages]
         return pages

@@ -69,7 +69,12 @@ class Outlet:
     def open(self, first: Callable[[int], Message] | None = None) -> None:
         """Begin to read; `first` makes what is said before the first event, given the place where it begins."""
         self._log.watch(self.moved)
-        if first is None or self._send_now([first(self.cursor.place)]):
+        try:
+            is_sent = first is None or self._send_now([first(self.cursor.place)])
+        except Exception as error:  # noqa: BLE001 - the connection was lost meanwhile: this reader's failure alone
+            self.close(error)
+            return
+        if is_sent:
             self.moved()
 
     def close(self, reason: BaseException | None = None) -> None:
@@ -91,7 +96,7 @@ class Outlet:
                 self.sent = self.cursor.place
             if pages is None:
                 self._work([])
-            elif self._send_now(self._to_say()) and self.cursor.is_over:
+            elif (not self._spoken or self._send_now(self._to_say())) and self.cursor.is_over:
                 self.close()
         except Exception as error:  # noqa: BLE001 - fan-out boundary: one reader's failure is its own
             self.close(error)
@@ -99,6 +104,11 @@ class Outlet:
     def say(self, make: Callable[[int], Message]) -> None:
         """Send a message that is no event, after all events that were taken; `make` is given their last place."""
         self._spoken.append(make)
+        self.moved()
+
+    def finish(self) -> None:
+        """Read nothing more; close when everything that was taken and said is sent."""
+        self.cursor.is_over = True
         self.moved()
 
     def ping(self, message: Message) -> None:
@@ -112,20 +122,20 @@ class Outlet:
         rest = iter(messages)
         for message in rest:
             sending = self._send(message)
-            coroutine = sending if isinstance(sending, Coroutine) else _as_coroutine(sending)
+            coroutine = sending if type(sending) is types.CoroutineType else _as_coroutine(sending)
             try:
                 pending = coroutine.send(None)
             except StopIteration:
                 continue
             self._begun = (coroutine, pending)
-            self._work(list(rest))
+            self._work(rest)
             return False
         return True
 
-    def _work(self, rest: list[Message]) -> None:
+    def _work(self, rest: Iterable[Message]) -> None:
         self._worker = asyncio.create_task(self._catch_up(rest), name=f"reader of {self._log.session_id}")
 
-    async def _catch_up(self, rest: list[Message]) -> None:
+    async def _catch_up(self, rest: Iterable[Message]) -> None:
         try:
             if self._begun is not None:
                 coroutine, pending = self._begun

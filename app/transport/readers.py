@@ -80,7 +80,11 @@ class Readers:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(min(TICK, self._ping_interval / 2))
-            due = time.monotonic() - self._ping_interval
-            for reader in list(self._open):
-                if reader.ping is not None and reader.outlet.last_sent <= due:
-                    reader.outlet.ping(reader.ping)
+            self._ping_the_silent()
+
+    def _ping_the_silent(self) -> None:
+        # Not in the ticker itself, whose frame would hold on to the last reader between two ticks.
+        due = time.monotonic() - self._ping_interval
+        for reader in list(self._open):
+            if reader.ping is not None and reader.outlet.last_sent <= due:
+                reader.outlet.ping(reader.ping)

@@ -6,7 +6,7 @@ come back with a cursor) or the server stops (1012).
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from app.events.envelope import Envelope
 from app.log.logs import Logs
@@ -34,7 +34,7 @@ class JoinedSessions:
         logs: Logs,
         readers: Readers,
         *,
-        spell: Callable[[Envelope], bytes],
+        spell: Callable[[Sequence[Envelope]], list[bytes]],
         send_timeout: float,
     ) -> None:
         self.broken: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -82,8 +82,9 @@ class JoinedSessions:
         if not self.broken.done():
             self.broken.set_result(code)
 
-    def _messages(self, pages: list[Page]) -> list[Message]:
-        return [text(payload) for page in pages for payload in page.frames(self._frame)]
+    def _messages(self, pages: list[Page]) -> Iterator[Message]:
+        # Made one by one, as they are sent: a slow reader holds no copies of what others share with it.
+        return (text(payload) for page in pages for payload in page.encoded(self._frame))
 
     def _closed(self, session_id: str, reader: Registration, reason: BaseException | None) -> None:
         self._readers.remove(reader)

@@ -1,65 +1,76 @@
 """Runs turns: one a session, each to its ending, whatever happens to its agent, its callers or this process.
 
-A turn belongs to its session, not to a connection: callers start it and follow the log. What this process runs is in
-`_running`; what it has promised to run, a row that may be stored already included, is in `_claimed`, so that `recover`
-can tell turns that nobody runs. `recover` takes such turns over and ends them `interrupted`, from what the log holds.
+A turn belongs to its session, not to a connection: callers ask for it and follow the log. Of the turns in the database
+this process runs those in `_running`; it has promised to run those in `_claimed`, a row that may be stored already
+included, so that `recover` can tell turns that nobody runs. Turns that wait are rows: when a turn ends, when another
+process says so, and now and then, `dispatch` starts the next one, here or wherever else it is tried first.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from app.agents.contract import Agent, Prompt, Scope
+from app.agents.contract import Agent, Scope
 from app.agents.driver import Bounds
 from app.agents.translate import MAX_EVENT, MAX_TURN, Translation
-from app.errors import BadRequest, NotFound, ShuttingDown
+from app.errors import BadRequest, NotFound, SessionBusy, ShuttingDown, StorageUnavailable
 from app.events.canonical import NotJson
 from app.events.ending import Ending
-from app.events.envelope import Envelope, now_ms, place
+from app.events.envelope import Draft, Placed, now_ms, place
 from app.events.ids import is_turn_id, new_turn_id
 from app.log.group_commit import GroupCommit
+from app.log.hints import Hints
 from app.log.logs import Logs
-from app.log.session_log import Page
-from app.log.store import Dropped, EventStore, Fence, Slice
+from app.log.session_log import Page, SessionLog
+from app.log.store import EventStore, Fence
 from app.log.writers import TurnWriter
 from app.sessions.session import Session
+from app.turns.admission import Admitted, Key, KeyReused, OnBusy, Query, QueuedTurn, QueueFull, TurnRemoved
+from app.turns.queue_store import QueueStore
+from app.turns.recovery import Recovery
 from app.turns.transcript import LogTranscript
-from app.turns.turn import Receipt, Turn
-from app.turns.turn_store import TurnRow, TurnStore
+from app.turns.turn import Receipt, Turn, Watch
+from app.turns.turn_store import TurnStore
 
 SHUTDOWN = Ending.aborted("server_shutdown", "The server stopped before the turn had ended.")
+OUTAGE = Ending.failed("The database was away for too long.", code="storage_unavailable", is_recoverable=True)
 LAST_WRITES = 1.0
+FIRST_LOOK = 0.02
+LONGEST_LOOK = 0.1
+LONGEST_STOP = 20.0
+
+T = TypeVar("T")
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The largest event and the largest turn that an agent may write, in bytes, and how long it may take to stop."""
+    """What bounds a turn. Sizes are bytes: of the largest event and of the turn's closing messages together.
+
+    `deadline` of the whole turn and `silence` without an event are seconds, None for none; `outage` is how long the
+    database may be away before running turns fail; `queue` is how many turns may wait in a session.
+    """
 
     max_event: int = MAX_EVENT
     max_turn: int = MAX_TURN
     bounds: Bounds = field(default_factory=Bounds)
+    deadline: float | None = None
+    silence: float | None = None
+    outage: float = 30.0
+    queue: int = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
-    """What starts a turn: the content as it came, the prompt that it is, and the trace it belongs to."""
+class Stores:
+    """Where turns, what waits, and events are kept."""
 
-    content: str | list[dict[str, Any]]
-    prompt: Prompt
-    trace_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """A turn that runs, and the place before its first event."""
-
-    turn_id: str
-    after: int
+    turns: TurnStore
+    queue: QueueStore
+    events: EventStore
 
 
 class Supervisor:
@@ -69,24 +80,36 @@ class Supervisor:
         self,
         agents: Mapping[str, Agent],
         *,
-        turns: TurnStore,
-        events: EventStore,
+        stores: Stores,
         commit: GroupCommit,
         logs: Logs,
+        hints: Hints,
         replica_id: str,
         limits: Limits = Limits(),
     ) -> None:
         self._agents = agents
-        self._turns = turns
-        self._events = events
+        self._stores = stores
         self._commit = commit
         self._logs = logs
+        self._hints = hints
         self._replica_id = replica_id
         self._limits = limits
         self._running: dict[str, Turn] = {}
         self._latest: dict[str, Turn] = {}
         self._claimed: set[str] = set()
-        self._starting: dict[asyncio.Task[Started], str] = {}
+        self._admitting: dict[asyncio.Task[Any], str] = {}
+        self._dispatching: dict[str, bool] = {}
+        self._with_queue: set[str] = set()
+        self._removed: dict[str, asyncio.Future[bool]] = {}
+        self._aside: set[asyncio.Task[Any]] = set()
+        self._recovery = Recovery(
+            turns=stores.turns,
+            events=stores.events,
+            commit=commit,
+            replica_id=replica_id,
+            claimed=self._claimed,
+            translation=lambda turn_id, trace_id: self._translation(turn_id, "", trace_id),
+        )
         self.is_draining = False
         self.ended: dict[str, int] = {}
 
@@ -95,42 +118,256 @@ class Supervisor:
         """How many turns this process runs."""
         return len(self._running)
 
-    async def start(self, session: Session, query: Query) -> Started:
-        """Start a turn; returns when its first events are durable. The turn then runs on without the caller.
+    # ── admission ────────────────────────────────────────────────────────────────────────────────────────────────
 
-        Raises `SessionBusy`, `SessionDeleted`, `ShuttingDown`, `BadRequest` for content that is not JSON, `NotFound` when
-        the session's agent is not served here, and `StorageUnavailable` (it may have started all the same, and is ended
-        then).
+    async def admit(
+        self, session: Session, query: Query, *, on_busy: OnBusy = "reject", key: Key | None = None
+    ) -> Admitted:
+        """Admit a turn; returns when it is durable that it runs or waits. It then goes on without the caller.
+
+        Raises `SessionBusy`, `QueueFull`, `KeyReused`, `TurnRemoved` (of a repeated key), `SessionDeleted`,
+        `ShuttingDown`, `BadRequest` for content that is not JSON, `NotFound` when the session's agent is not served
+        here, and `StorageUnavailable` (it may have started all the same, and is ended then).
         """
         if self.is_draining:
             raise ShuttingDown("The server is shutting down.")
-        start = asyncio.create_task(self._start(session, query), name=f"start in {session.id}")
-        self._starting[start] = session.id
-        start.add_done_callback(lambda start: self._starting.pop(start))
-        return await asyncio.shield(start)
+        return await self._see_through(self._admit(session, query, on_busy, key), session.id)
+
+    async def _see_through(self, work: Coroutine[Any, Any, T], session_id: str) -> T:
+        """Do what may start a turn in a task of its own: its caller may go, a drain and an abort wait for it."""
+        admit = asyncio.create_task(work, name=f"admit in {session_id}")
+        self._admitting[admit] = session_id
+        admit.add_done_callback(lambda admit: self._admitting.pop(admit))
+        return await asyncio.shield(admit)
+
+    async def _admit(self, session: Session, query: Query, on_busy: OnBusy, key: Key | None) -> Admitted:
+        turn_id = new_turn_id()
+        try:
+            return await self._start(turn_id, session, query, key)
+        except KeyReused:
+            assert key is not None  # noqa: S101 - only a key can be reused
+            return await self._repeated(session.id, key)
+        except SessionBusy:
+            if key is not None and await self._stores.queue.turn_of_key(session.id, key) is not None:
+                return await self._repeated(session.id, key)
+            if on_busy == "reject":
+                raise
+        try:
+            return await self._enqueue(turn_id, session.id, query, key, interrupts=on_busy == "interrupt")
+        except (KeyReused, QueueFull):
+            if key is None or await self._stores.queue.turn_of_key(session.id, key) is None:
+                raise
+            return await self._repeated(session.id, key)
+
+    async def _start(self, turn_id: str, session: Session, query: Query, key: Key | None) -> Admitted:
+        self._agent(session)
+        translation, drafts = self._begin(turn_id, session, query)
+        self._claimed.add(turn_id)
+        try:
+            async with self._logs.opening(session.id) as opening:
+                placed = await self._stores.turns.start(
+                    turn_id, session.id, drafts, owner=self._replica_id, trace_id=query.trace_id, key=key
+                )
+                log = opening.settle(placed.after)
+        except BaseException:
+            self._claimed.discard(turn_id)
+            raise
+        self._run(turn_id, session, query, translation, drafts, placed, log)
+        return Admitted(turn_id, placed.after)
+
+    async def _enqueue(
+        self, turn_id: str, session_id: str, query: Query, key: Key | None, *, interrupts: bool
+    ) -> Admitted:
+        position, last = await self._stores.queue.enqueue(
+            turn_id, session_id, query, first=interrupts, limit=self._limits.queue, key=key
+        )
+        self._removed[turn_id] = asyncio.get_running_loop().create_future()
+        if interrupts:
+            self._spawn(self._stop_what_ran(session_id, last), f"interrupt for {turn_id}")
+        if session_id not in self._running:
+            self._hints.queued(session_id)
+            self._spawn(self.dispatch(session_id), f"dispatch in {session_id}")
+        return Admitted(turn_id, last, is_waiting=True, position=position)
+
+    async def _repeated(self, session_id: str, key: Key) -> Admitted:
+        turn_id = await self._stores.queue.turn_of_key(session_id, key)
+        if turn_id is None:
+            raise TurnRemoved("The turn of this Idempotency-Key is gone.")
+        # The head first: a turn that still waits afterwards begins behind it.
+        head = await self._stores.events.head(session_id)
+        waiting = [turn.turn_id for turn in await self._stores.queue.waiting(session_id)]
+        if turn_id in waiting:
+            self._removed.setdefault(turn_id, asyncio.get_running_loop().create_future())
+            return Admitted(
+                turn_id,
+                head.place if head else 0,
+                is_waiting=True,
+                position=waiting.index(turn_id) + 1,
+                is_repeat=True,
+            )
+        row = await self._stores.turns.get(turn_id)
+        if row is None:
+            raise TurnRemoved("The turn of this Idempotency-Key was removed from the queue.")
+        return Admitted(turn_id, row.first_place - 1, is_repeat=True)
+
+    # ── the queue ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def dispatch(self, session_id: str) -> None:
+        """Start the session's next turn, if one waits and none runs."""
+        if session_id in self._dispatching:
+            self._dispatching[session_id] = True
+            return
+        self._dispatching[session_id] = True
+        try:
+            # Once more, when it was asked for while an older answer of the store was under way.
+            while self._dispatching[session_id]:
+                self._dispatching[session_id] = False
+                await self._dispatch(session_id)
+        finally:
+            del self._dispatching[session_id]
+
+    async def _dispatch(self, session_id: str) -> None:
+        if session_id in self._running:
+            return
+        following = await self._stores.queue.next(session_id)
+        if following is None:
+            self._with_queue.discard(session_id)
+        elif following.session.agent in self._agents and not self.is_draining:
+            start = self._start_queued(following.turn, following.session)
+            await self._see_through(start, session_id)
+
+    async def dispatch_stranded(self) -> None:
+        """Start what waits in sessions where nothing runs, and notice what others have removed."""
+        for session_id in await self._stores.queue.stranded():
+            await self.dispatch(session_id)
+        if self._removed:
+            waiting = await self._stores.queue.still_waiting(self._removed)
+            for turn_id in set(self._removed) - waiting:
+                is_here = turn_id in self._claimed or await self._stores.turns.get(turn_id) is not None
+                self._left_the_queue(turn_id, is_removed=not is_here)
+
+    async def waiting(self, session_id: str) -> Sequence[QueuedTurn]:
+        """The turns that wait in a session, next one first."""
+        return await self._stores.queue.waiting(session_id)
+
+    def removed(self, turn_id: str) -> "asyncio.Future[bool]":
+        """Whether a turn that was admitted here left the queue because it was removed; pending while it waits."""
+        return self._removed.get(turn_id) or asyncio.get_running_loop().create_future()
+
+    async def _start_queued(self, turn: QueuedTurn, session: Session) -> None:
+        translation, drafts = self._begin(turn.turn_id, session, turn.query)
+        self._claimed.add(turn.turn_id)
+        try:
+            async with self._logs.opening(session.id) as opening:
+                placed = await self._stores.queue.start(turn, drafts, owner=self._replica_id)
+                if placed is None:
+                    self._claimed.discard(turn.turn_id)
+                    return
+                log = opening.settle(placed.after)
+        except BaseException:
+            self._claimed.discard(turn.turn_id)
+            raise
+        self._left_the_queue(turn.turn_id, is_removed=False)
+        self._with_queue.add(session.id)
+        self._run(turn.turn_id, session, turn.query, translation, drafts, placed, log)
+
+    def _left_the_queue(self, turn_id: str, *, is_removed: bool) -> None:
+        removed = self._removed.pop(turn_id, None)
+        if removed is not None and not removed.done():
+            removed.set_result(is_removed)
+
+    # ── stopping ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def abort(self, session_id: str, turn_id: str | None = None) -> Receipt | None:
-        """Abort the session's running turn, or the named one only; returns when its ending is durable.
+        """Abort the session's running turn, or the named one only, wherever it runs; returns when its ending is durable.
 
         A turn that is just being started is running, too: a query and an abort that is sent right after it may meet here.
-        Harmless when it has ended: the receipt then tells how. None when nothing runs and no turn was named. Raises
-        `NotFound` for a turn that the session never had.
+        A turn that waits is removed. Harmless when it has ended: the receipt then tells how. None when nothing runs and
+        no turn was named. Raises `NotFound` for a turn that the session never had.
         """
-        starting = [start for start, session in self._starting.items() if session == session_id]
+        starting = [admit for admit, session in self._admitting.items() if session == session_id]
         if starting and turn_id is None:
             await asyncio.wait(starting)
         running = self._running.get(session_id)
         if running is not None and not running.ended.done() and turn_id in (None, running.id):
-            return await running.stop(Ending.aborted())
-        if turn_id is None:
-            return None
-        row = await self._turns.get(turn_id) if is_turn_id(turn_id) else None
+            receipt = await running.stop(Ending.aborted())
+            # Without a place it was taken over, and whoever did so may not have ended it yet.
+            return receipt if receipt.last_place else await self._ending_of(running.id)
+        if turn_id is not None and not is_turn_id(turn_id):
+            raise NotFound(f"The session has no turn {turn_id[:80]!r}.", code="turn_not_found")
+        asked = await self._stores.turns.ask_to_stop(session_id, turn_id)
+        if asked is not None:
+            self._hints.stop_turn(asked)
+            return await self._ending_of(asked)
+        return None if turn_id is None else await self._late_or_removed(session_id, turn_id)
+
+    async def _abort_started(self, session_id: str, turn_id: str) -> Receipt:
+        receipt = await self.abort(session_id, turn_id)
+        assert receipt is not None  # noqa: S101 - only an abort without a name may find nothing
+        return receipt
+
+    def abandon(self, session_id: str, turn_id: str) -> None:
+        """Abort a turn whose asker has hung up, without waiting."""
+        self._spawn(self.abort(session_id, turn_id), f"abandon {turn_id}")
+
+    async def _late_or_removed(self, session_id: str, turn_id: str) -> Receipt:
+        if await self._stores.queue.remove(session_id, turn_id):
+            self._left_the_queue(turn_id, is_removed=True)
+            self._hints.queued(session_id)
+            return Receipt(turn_id, "removed", 0, is_new=True)
+        row = await self._stores.turns.get(turn_id)
         if row is None or row.session_id != session_id:
             raise NotFound(f"The session has no turn {turn_id[:80]!r}.", code="turn_not_found")
-        return Receipt(row.id, row.status or "interrupted", row.last_place)
+        if row.status is None:
+            return await self._abort_started(session_id, turn_id)  # it left the queue while it was looked for
+        return Receipt(turn_id, row.status, row.last_place)
+
+    async def _ending_of(self, turn_id: str) -> Receipt:
+        """Wait until a turn that was asked to stop has ended, wherever it runs."""
+        pause = FIRST_LOOK
+        deadline = time.monotonic() + LONGEST_STOP
+        while True:
+            row = await self._stores.turns.get(turn_id)
+            if row is None:
+                raise NotFound("The session was deleted.", code="session_deleted")
+            if row.status is not None:
+                return Receipt(turn_id, row.status, row.last_place, row.status == "aborted")
+            self.stop_if_mine(turn_id)  # it was just being started here
+            if time.monotonic() > deadline:
+                raise StorageUnavailable(f"{turn_id} was asked to stop and has not ended yet.")
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, LONGEST_LOOK)
+
+    async def obey_stops(self) -> None:
+        """Abort the turns that other processes asked this one to abort, and stop those that were taken over."""
+        mine = [turn.id for turn in self._running.values()]
+        if mine:
+            for turn_id in await self._stores.turns.asked_to_stop(self._replica_id, mine):
+                self.stop_if_mine(turn_id)
+
+    def stop_if_mine(self, turn_id: str) -> None:
+        """Abort a turn if it runs here."""
+        for turn in self._running.values():
+            if turn.id == turn_id:
+                turn.stop_aside(Ending.aborted())
+
+    def fail_turns_in_an_outage(self) -> None:
+        """Fail the running turns when the database has been away for too long; it is written when it is back."""
+        if self._commit.failing_for > self._limits.outage:
+            for turn in self._running.values():
+                turn.stop_aside(OUTAGE)
+
+    async def _stop_what_ran(self, session_id: str, at: int) -> None:
+        """Abort the turn that ran when the session's log had this place: none that began behind it."""
+        head = await self._stores.events.head(session_id)
+        if head is None or head.running_turn is None:
+            return
+        running = await self._stores.turns.get(head.running_turn)
+        if running is not None and running.first_place <= at:
+            await self.abort(session_id, running.id)
 
     async def drain(self, grace: float) -> None:
-        """Admit no more turns and end those that run, within `grace` seconds.
+        """Admit no more turns and end those that run, within `grace` seconds. Turns that wait are left to others.
 
         Half of the time they may end by themselves; then they are aborted, and what their agents do is not waited for
         beyond the end.
@@ -138,70 +375,77 @@ class Supervisor:
         self.is_draining = True
         deadline = time.monotonic() + grace
         await self._wait_for_turns(grace / 2)
-        stops = [
-            asyncio.create_task(turn.stop(SHUTDOWN), name=f"{turn.id} stops")
-            for turn in self._running.values()
-        ]
+        for turn in self._running.values():
+            self._spawn(turn.stop(SHUTDOWN), f"{turn.id} stops")
         await self._wait_for_turns(deadline - LAST_WRITES - time.monotonic())
         for turn in list(self._running.values()):
             turn.end_now(SHUTDOWN)
         await self._wait_for_turns(max(LAST_WRITES / 2, deadline - time.monotonic()))
-        for stop in stops:
-            stop.cancel()
+        for task in list(self._aside):
+            task.cancel()
 
     async def recover(self, *, is_alone: bool) -> int:
-        """End the running turns that nobody runs; returns how many."""
-        ended = 0
-        for orphan in await self._turns.orphans(self._replica_id, self._claimed, is_alone=is_alone):
-            if orphan.id in self._claimed:
-                continue  # it was started while the question was under way
-            taken = await self._turns.take_over(orphan, self._replica_id)
-            if taken is not None and await self._interrupt(taken):
-                ended += 1
-        return ended
+        """End the running turns that nobody runs, and start what waited behind them; returns how many."""
+        sessions = await self._recovery.run(is_alone=is_alone)
+        if sessions:
+            self.ended["interrupted"] = self.ended.get("interrupted", 0) + len(sessions)
+        for session_id in sessions:
+            await self.dispatch(session_id)
+        return len(sessions)
 
     async def retire(self, age: float) -> int:
         """Remove the deltas of turns that ended `age` seconds ago; returns of how many turns."""
-        return await self._turns.retire(now_ms() - round(age * 1000))
+        return await self._stores.turns.retire(now_ms() - round(age * 1000))
 
-    async def _start(self, session: Session, query: Query) -> Started:
+    async def forget_keys(self, age: float) -> int:
+        """Let idempotency keys go that are older than `age` seconds; returns how many."""
+        return await self._stores.turns.forget_keys(now_ms() - round(age * 1000))
+
+    # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _agent(self, session: Session) -> Agent:
         agent = self._agents.get(session.agent)
         if agent is None:
             raise NotFound(f"The agent {session.agent!r} is not served here.", code="agent_not_found")
-        turn_id = new_turn_id()
+        return agent
+
+    def _begin(self, turn_id: str, session: Session, query: Query) -> tuple[Translation, list[Draft]]:
         translation = self._translation(turn_id, session.agent, query.trace_id)
         try:
-            drafts = translation.begin(query.content)
+            return translation, translation.begin(query.content)
         except NotJson as error:
             raise BadRequest(f"The query can't be kept: {error}.", code="bad_query") from error
-        self._claimed.add(turn_id)
-        try:
-            async with self._logs.opening(session.id) as opening:
-                placed = await self._turns.start(
-                    turn_id, session.id, drafts, owner=self._replica_id, trace_id=query.trace_id
-                )
-                log = opening.settle(placed.after)
-        except BaseException:
-            self._claimed.discard(turn_id)
-            raise
+
+    def _run(
+        self,
+        turn_id: str,
+        session: Session,
+        query: Query,
+        translation: Translation,
+        drafts: Sequence[Draft],
+        placed: Placed,
+        log: SessionLog,
+    ) -> None:
         log.show(Page(placed.after, placed.last, place(session.id, turn_id, drafts, placed)))
+        self._hints.moved({session.id: placed.last})
+        limits = self._limits
         turn = Turn(
             turn_id,
             translation,
             lambda fenced: TurnWriter(
                 self._commit, session.id, Fence(turn_id, 1), written=len(drafts), fenced=fenced
             ),
-            lambda: self._turns.tool_ids(session.id),
-            agent=agent,
+            lambda: self._stores.turns.tool_ids(session.id),
+            agent=self._agent(session),
             scope=self._scope(session, turn_id, query.trace_id, placed.after),
             prompt=query.prompt,
-            bounds=self._limits.bounds,
+            bounds=limits.bounds,
+            watch=Watch(query.deadline or limits.deadline, query.silence or limits.silence),
         )
         self._running[session.id] = turn
         turn.ended.add_done_callback(lambda ended: self._has_ended(session.id, turn, ended.result()))
         previous, self._latest[session.id] = self._latest.get(session.id), turn
         turn.run(previous)
-        return Started(turn_id, placed.after)
 
     def _translation(self, turn_id: str, agent: str, trace_id: str | None) -> Translation:
         limits = self._limits
@@ -214,7 +458,7 @@ class Supervisor:
             "session": session.id,
             "turn": turn_id,
             "principal": session.principal,
-            "transcript": LogTranscript(self._events, session.id, before),
+            "transcript": LogTranscript(self._stores.events, session.id, before),
         }
         if trace_id is not None:
             scope["trace"] = trace_id
@@ -229,8 +473,11 @@ class Supervisor:
         if turn.is_over:
             self._forget(session_id, turn)
         else:
-            over = asyncio.create_task(turn.over(), name=f"{turn.id} cleans up")
-            over.add_done_callback(lambda _: self._forget(session_id, turn))
+            self._spawn(turn.over(), f"{turn.id} cleans up").add_done_callback(
+                lambda _: self._forget(session_id, turn)
+            )
+        if self._removed or self._hints.others or session_id in self._with_queue:
+            self._spawn(self.dispatch(session_id), f"dispatch in {session_id}")
 
     def _forget(self, session_id: str, turn: Turn) -> None:
         if self._latest.get(session_id) is turn:
@@ -239,34 +486,19 @@ class Supervisor:
     async def _wait_for_turns(self, seconds: float) -> None:
         waiting: list[asyncio.Future[Any]] = [
             *(turn.ended for turn in self._running.values()),
-            *self._starting,
+            *self._admitting,
         ]
         if waiting and seconds > 0:
             await asyncio.wait(waiting, timeout=seconds)
 
-    async def _interrupt(self, turn: TurnRow) -> bool:
-        translation = self._translation(turn.id, "", turn.trace_id)
-        translation.recall(await self._events_of(turn))
-        writer = TurnWriter(self._commit, turn.session_id, Fence(turn.id, turn.epoch), written=turn.stored)
-        ending = Ending.interrupted()
-        self._claimed.add(turn.id)
-        try:
-            await writer.end(translation.end(ending), ending)
-        except Dropped:
-            return False
-        finally:
-            self._claimed.discard(turn.id)
-        _logger.warning("%s of %s had lost its process and was ended", turn.id, turn.session_id)
-        self.ended["interrupted"] = self.ended.get("interrupted", 0) + 1
-        return True
+    def _spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        """Do work aside; what it raises is told to the log only."""
+        task = asyncio.create_task(work, name=name)
+        self._aside.add(task)
+        task.add_done_callback(self._done_aside)
+        return task
 
-    async def _events_of(self, turn: TurnRow) -> list[Envelope]:
-        events: list[Envelope] = []
-        after = turn.first_place - 1
-        while after < turn.last_place:
-            page = await self._events.read(turn.session_id, Slice(after, turn.last_place))
-            if not page:
-                break
-            events += [event for event in page if event.turn_id == turn.id]
-            after = page[-1].place
-        return events
+    def _done_aside(self, task: asyncio.Task[Any]) -> None:
+        self._aside.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _logger.warning("%s: %s", task.get_name(), error)

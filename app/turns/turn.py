@@ -8,6 +8,7 @@ agent is stopped and this process says nothing more of the turn.
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from app.agents.contract import Agent, AgentEvent, Prompt, Scope
 from app.agents.driver import Bounds, Drive
@@ -24,12 +25,23 @@ MAX_MESSAGE = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """How a turn ended, and the place of its last event. `is_new`: the asker is who ended it."""
+    """How a turn ended, and the place of its last event. `is_new`: the asker is who ended it.
+
+    A turn that was removed from the queue has had no events.
+    """
 
     turn_id: str
-    status: EndingStatus
+    status: EndingStatus | Literal["removed"]
     last_place: int
     is_new: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """How long a turn may take, and how long its agent may say nothing, in seconds; None for no bound."""
+
+    deadline: float | None = None
+    silence: float | None = None
 
 
 class Turn:
@@ -46,6 +58,7 @@ class Turn:
         scope: Scope,
         prompt: Prompt,
         bounds: Bounds,
+        watch: Watch = Watch(),
     ) -> None:
         """`open_writer` is given what to call when the turn is fenced."""
         self.id = turn_id
@@ -53,25 +66,34 @@ class Turn:
         self._translation = translation
         self._writer = open_writer(self._fenced)
         self._tool_ids = tool_ids
-        self._drive = Drive(agent, scope, prompt, self._take, self._said, bounds=bounds, name=turn_id)
+        self._watch = watch
+        self._previous: Turn | None = None
+        self._heard = 0.0
+        self._timers: list[asyncio.TimerHandle] = []
+        take = self._take if watch.silence is None else self._take_and_note
+        self._drive = Drive(agent, scope, prompt, take, self._said, bounds=bounds, name=turn_id)
         self._ending: Ending | None = None
         self._stop: Ending | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     def run(self, previous: "Turn | None" = None) -> None:
         """Start the agent, once the agent of the session's previous turn has cleaned up."""
+        self._start_watch()
         if previous is None or previous.is_over:
             self._drive.start()
         else:
+            self._previous = previous
             self._spawn(self._start_after(previous))
 
     @property
     def is_over(self) -> bool:
-        """Whether the agent's code has stopped running, or was given up on."""
-        return self._drive.is_over
+        """Whether the agent's code has stopped running, or was given up on; that of the turn before included."""
+        return self._drive.is_over and self._previous is None
 
     async def over(self) -> None:
-        """Wait until the agent's code has stopped running."""
+        """Wait until it is."""
+        if self._previous is not None:
+            await self._previous.over()
         await self._drive.wait()
 
     async def stop(self, ending: Ending) -> Receipt:
@@ -85,13 +107,45 @@ class Turn:
             receipt.turn_id, receipt.status, receipt.last_place, is_first and self._ending is ending
         )
 
+    def stop_aside(self, ending: Ending) -> None:
+        """Do the same without waiting, unless it is being stopped already."""
+        if self._ending is None and self._stop is None:
+            self._spawn(self.stop(ending))
+
     def end_now(self, ending: Ending) -> None:
         """End the turn without waiting for its agent any longer."""
         self._end(ending)
 
+    def _start_watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._watch.deadline is not None:
+            late = Ending.failed(
+                f"The turn took longer than {self._watch.deadline:g} s.",
+                code="deadline_exceeded",
+                is_recoverable=True,
+            )
+            self._timers.append(loop.call_later(self._watch.deadline, self.stop_aside, late))
+        if self._watch.silence is not None:
+            self._heard = loop.time()
+            self._timers.append(loop.call_later(self._watch.silence, self._listen, self._watch.silence))
+
+    def _listen(self, silence: float) -> None:
+        loop = asyncio.get_running_loop()
+        quiet = loop.time() - self._heard
+        if quiet < silence:
+            self._timers.append(loop.call_later(silence - quiet, self._listen, silence))
+        else:
+            message = f"The agent said nothing for {silence:g} s."
+            self.stop_aside(Ending.failed(message, code="agent_silent", is_recoverable=True))
+
     async def _start_after(self, previous: "Turn") -> None:
         await previous.over()
+        self._previous = None
         self._drive.start()
+
+    def _take_and_note(self, event: AgentEvent) -> Awaitable[None] | None:
+        self._heard = asyncio.get_running_loop().time()
+        return self._take(event)
 
     def _take(self, event: AgentEvent) -> Awaitable[None] | None:
         if self._translation.needs_tool_ids(event):
@@ -126,6 +180,8 @@ class Turn:
         if self._ending is not None:
             return
         self._ending = ending
+        for timer in self._timers:
+            timer.cancel()
         stored = self._writer.end(self._translation.end(ending), ending)
         stored.add_done_callback(lambda stored: self._stored(stored, ending))
 
@@ -133,14 +189,14 @@ class Turn:
         try:
             receipt = Receipt(self.id, ending.status, stored.result().last)
         except Dropped:
-            # Whoever took the turn over has written its ending.
+            # Whoever took the turn over writes its ending.
             receipt = Receipt(self.id, "interrupted", 0)
         self.ended.set_result(receipt)
 
     def _fenced(self) -> None:
         self._spawn(self._drive.cancel())
 
-    def _spawn(self, work: "Awaitable[None]") -> None:
+    def _spawn(self, work: "Awaitable[object]") -> None:
         async def run() -> None:
             await work
 

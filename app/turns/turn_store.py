@@ -1,14 +1,15 @@
 """What the supervisor asks of a store, and the store's twin in memory."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from app.errors import SessionBusy, SessionDeleted
 from app.events.canonical import decode
-from app.events.envelope import Draft, Placed
+from app.events.envelope import Draft, Placed, now_ms
 from app.events.vocabulary import EndingStatus
 from app.log.store import Fence, MemoryEventStore, MemoryTurn, Strand
+from app.turns.admission import Key, KeyReused
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +34,19 @@ class TurnStore(Protocol):
     """The turns' storage."""
 
     async def start(
-        self, turn_id: str, session_id: str, drafts: Sequence[Draft], *, owner: str, trace_id: str | None
+        self,
+        turn_id: str,
+        session_id: str,
+        drafts: Sequence[Draft],
+        *,
+        owner: str,
+        trace_id: str | None,
+        key: Key | None = None,
     ) -> Placed:
-        """Store a running turn of epoch 1 together with its first events.
+        """Store a running turn of epoch 1 together with its first events, and what its key stands for.
 
-        Raises `SessionBusy` when another turn runs in the session and `SessionDeleted` when the session admits none.
+        Raises `SessionBusy` when another turn runs or waits in the session, `SessionDeleted` when the session admits
+        none, and `KeyReused` when the key is taken already (also by the same request).
         """
         ...
 
@@ -57,8 +66,20 @@ class TurnStore(Protocol):
         """Raise a running turn's epoch, so that only the caller may write; None when somebody else was first."""
         ...
 
+    async def ask_to_stop(self, session_id: str, turn_id: str | None) -> str | None:
+        """Leave word for the owner of the session's running turn (or of that turn only) to abort it; which it was."""
+        ...
+
+    async def asked_to_stop(self, owner: str, running: Collection[str]) -> Sequence[str]:
+        """Those of its turns that the owner must stop: it is asked to abort them, or they are its own no longer."""
+        ...
+
     async def tool_ids(self, session_id: str) -> Sequence[str]:
         """The tool call ids that the session's log has."""
+        ...
+
+    async def forget_keys(self, before: int) -> int:
+        """Let the idempotency keys go that are older; returns how many."""
         ...
 
     async def retire(self, before: int) -> int:
@@ -74,15 +95,28 @@ class MemoryTurnStore:
         self._first: dict[str, int] = {}
         self._owners: dict[str, str] = {}
         self._traces: dict[str, str | None] = {}
+        self._stops: set[str] = set()
+        self._keys: dict[tuple[str, str], tuple[str, str, int]] = {}
+        self.waiting_in: Callable[[str], int] = lambda session_id: 0
 
     async def start(
-        self, turn_id: str, session_id: str, drafts: Sequence[Draft], *, owner: str, trace_id: str | None
+        self,
+        turn_id: str,
+        session_id: str,
+        drafts: Sequence[Draft],
+        *,
+        owner: str,
+        trace_id: str | None,
+        key: Key | None = None,
     ) -> Placed:
         head = self._log.heads.get(session_id)
         if head is None or head.is_closed or head.is_closing:
             raise SessionDeleted(f"Session {session_id} was deleted.")
         if head.running_turn is not None:
             raise SessionBusy("A turn is running in this session.", details={"turnId": head.running_turn})
+        if self.waiting_in(session_id):
+            raise SessionBusy("Turns wait in this session.")
+        self.claim_key(session_id, key, turn_id)
         self._log.turns[turn_id] = MemoryTurn(session_id)
         self._log.heads[session_id] = head._replace(running_turn=turn_id)
         self._first[turn_id] = head.place + 1
@@ -111,9 +145,49 @@ class MemoryTurnStore:
         self._owners[turn.id] = owner
         return self._row(turn.id)
 
+    async def ask_to_stop(self, session_id: str, turn_id: str | None) -> str | None:
+        head = self._log.heads.get(session_id)
+        running = head.running_turn if head is not None else None
+        if running is None or turn_id not in (None, running):
+            return None
+        self._stops.add(running)
+        return running
+
+    async def asked_to_stop(self, owner: str, running: Collection[str]) -> Sequence[str]:
+        return [
+            turn_id
+            for turn_id in running
+            if turn_id in self._stops
+            or self._owners.get(turn_id) != owner
+            or self._log.turns[turn_id].ending is not None
+        ]
+
+    def claim_key(self, session_id: str, key: Key | None, turn_id: str) -> None:
+        """Let a key stand for a turn. Raises `KeyReused` when it stands for one."""
+        if key is None:
+            return
+        if (session_id, key.key) in self._keys:
+            raise KeyReused("This Idempotency-Key was used before.")
+        self._keys[session_id, key.key] = (turn_id, key.request_hash, now_ms())
+
+    def turn_of_key(self, session_id: str, key: Key) -> str | None:
+        """The turn that a key stands for. Raises `KeyReused` when it came with another request."""
+        if session_id not in self._log.heads:
+            return None  # keys go with the session's rows
+        turn_id, request_hash, _ = self._keys.get((session_id, key.key), (None, key.request_hash, 0))
+        if request_hash != key.request_hash:
+            raise KeyReused("This Idempotency-Key was used for another request.")
+        return turn_id
+
     async def tool_ids(self, session_id: str) -> Sequence[str]:
         events = self._log.events.get(session_id, [])
         return [decode(event.data)["id"] for event in events if event.type == "tool_call"]
+
+    async def forget_keys(self, before: int) -> int:
+        old = [key for key, (_, _, created_at) in self._keys.items() if created_at < before]
+        for key in old:
+            del self._keys[key]
+        return len(old)
 
     async def retire(self, before: int) -> int:
         due = {

@@ -25,6 +25,7 @@ OF_A_SESSION: dict[tuple[str, str], Json] = {
     ("post", "/api/v1/sessions/events"): {"type": "note"},
     ("get", "/api/v1/sessions/details"): {},
     ("get", "/api/v1/sessions/status"): {},
+    ("get", "/api/v1/sessions/queue"): {},
     ("get", "/api/v1/sessions/events"): {},
     ("get", "/api/v1/sessions/events/stream"): {},
 }

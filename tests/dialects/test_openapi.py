@@ -35,6 +35,7 @@ OPERATIONS = [
     "GET /api/v1/sessions",
     "GET /api/v1/sessions/details",
     "GET /api/v1/sessions/status",
+    "GET /api/v1/sessions/queue",
     "POST /api/v1/sessions/update",
     "POST /api/v1/sessions/delete",
     "GET /api/v1/sessions/events",

@@ -78,7 +78,7 @@ async def test_health_tells_what_tarko_clients_read(client: Client) -> None:
 
 async def test_version_and_liveness(client: Client) -> None:
     assert (await client.get("/api/v1/version")).json() == {"version": __version__, "protocol": "1.0"}
-    assert (await client.get("/healthz")).json() == {"status": "ok"}
+    assert (await client.get("/healthz")).json() == {"status": "ok", "server": "tarko"}
     assert (await client.get("/readyz")).json() == {"status": "ready"}
 
 

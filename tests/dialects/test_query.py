@@ -134,27 +134,6 @@ async def test_a_client_that_goes_stops_nothing(client: Client, path: str) -> No
 # ── what is refused ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("path", [QUERY, QUERY + "/stream"])
-async def test_what_is_not_built_yet_is_refused_and_starts_nothing(client: Client, path: str) -> None:
-    session_id = await client.session()
-    asked = {"sessionId": session_id, "query": "x"}
-    for body, headers in (
-        (asked | {"onBusy": "queue"}, {}),
-        (asked | {"onBusy": "interrupt"}, {}),
-        (asked | {"onDisconnect": "abort"}, {}),
-        (asked, {"idempotency_key": "k"}),
-    ):
-        assert refusal(await client.post(path, body, **headers)) == (400, "not_supported")
-    assert (await client.page(session_id))["total"] == 1
-
-
-@pytest.mark.parametrize("path", ["/api/v1/oneshot/query", "/api/v1/oneshot/query/stream"])
-async def test_a_one_shot_query_refuses_idempotency_keys_as_well(client: Client, path: str) -> None:
-    response = await client.post(path, {"query": "x"}, idempotency_key="k")
-
-    assert refusal(response) == (400, "not_supported")
-
-
 async def test_the_defaults_may_be_said_aloud(client: Client) -> None:
     session_id = await client.session()
 
@@ -473,7 +452,7 @@ async def test_details_tell_all_of_a_session(client: Client) -> None:
     }  # fmt: skip
     assert (found["name"], found["tags"], found["agent"]) == ("My Session", ["tag1", "tag2"], "scripted")
     assert found["metadata"] == {}
-    assert found["status"] == {"isProcessing": False, "state": "idle"}
+    assert found["status"] == {"isProcessing": False, "state": "idle", "queued": 0}
     assert found["lastEventId"] == f"evt_{session_id.removeprefix('sess_')}_1"
 
 
@@ -491,8 +470,8 @@ async def test_status_is_true_from_the_acceptance_to_the_end(client: Client) -> 
     step.passed.set()
     turn_id = (await soon(turn)).json()["turnId"]
 
-    assert during == {"isProcessing": True, "state": "executing", "turnId": turn_id}
-    assert (await client.status(session_id)) == {"isProcessing": False, "state": "idle"}
+    assert during == {"isProcessing": True, "state": "executing", "turnId": turn_id, "queued": 0}
+    assert (await client.status(session_id)) == {"isProcessing": False, "state": "idle", "queued": 0}
 
 
 async def test_updates_merge_and_take_both_spellings(client: Client) -> None:

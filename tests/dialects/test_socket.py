@@ -221,7 +221,7 @@ async def test_abort_is_answered_after_the_turns_last_event(client: Client) -> N
         "lastEventId": end["id"],
         "requestId": "stop",
     }
-    assert status == {"isProcessing": False, "state": "idle"}
+    assert status == {"isProcessing": False, "state": "idle", "queued": 0}
 
 
 async def test_an_abort_from_a_socket_that_did_not_join_is_answered_too(client: Client) -> None:
@@ -337,8 +337,8 @@ MISUNDERSTOOD: list[tuple[str | bytes | Json, str]] = [
     ({"type": "send_query", "sessionId": NOBODY}, "bad_message"),
     ({"type": "send_query", "sessionId": NOBODY, "query": 5}, "bad_message"),
     ({"type": "send_query", "sessionId": NOBODY, "query": "x", "onBusy": "dance"}, "bad_message"),
-    (send(NOBODY, onBusy="queue"), "not_supported"),
-    (send(NOBODY, onBusy="interrupt"), "not_supported"),
+    (send(NOBODY, onBusy="queue"), "session_not_found"),
+    (send(NOBODY, onBusy="interrupt"), "session_not_found"),
     (send(NOBODY, query=[{"type": "video"}]), "bad_query"),
     (join(NOBODY), "session_not_found"),
     (join("../../etc"), "session_not_found"),

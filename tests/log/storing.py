@@ -17,6 +17,7 @@ from app.log.logs import Logs
 from app.log.store import EventStore, Fence, Head, MemoryEventStore, Slice, Strand, StrandRejected
 from app.sessions.session import Session
 from app.sessions.store import MemorySessionStore, SessionStore
+from app.turns.queue_store import MemoryQueueStore, QueueStore
 from app.turns.turn_store import MemoryTurnStore, TurnStore
 
 Found = TypeVar("Found")
@@ -26,11 +27,12 @@ ALL = Slice(0, limit=100_000, budget=2**40)
 
 @dataclass(frozen=True)
 class Stores:
-    """The three ports over one storage. `url` is empty in memory."""
+    """The four ports over one storage. `url` is empty in memory."""
 
     events: EventStore
     sessions: SessionStore
     turns: TurnStore
+    queue: QueueStore
     url: str = ""
 
     async def new_session(self, principal: str = "alice", *, created_at: int = 1000) -> str:
@@ -68,7 +70,8 @@ class Stores:
 
 def memory_stores() -> Stores:
     events = MemoryEventStore()
-    return Stores(events, MemorySessionStore(events), MemoryTurnStore(events))
+    sessions, turns = MemorySessionStore(events), MemoryTurnStore(events)
+    return Stores(events, sessions, turns, MemoryQueueStore(events, turns, sessions))
 
 
 def draft(event_type: str = "note", data: Any = None, *, is_lasting: bool = True) -> Draft:

@@ -202,17 +202,21 @@ async def test_a_read_tells_how_far_it_reached(rig: Rig) -> None:
         assert (none.upto, none.events) == (9, [])
 
 
-async def test_pages_remember_how_they_were_encoded() -> None:
+async def test_a_page_is_encoded_once_in_each_spelling() -> None:
     calls: list[int] = []
 
-    def encode(event: Envelope) -> bytes:
-        calls.append(event.place)
-        return b"<%d>" % event.place
+    def joined(events: Sequence[Envelope]) -> bytes:
+        calls.append(len(events))
+        return b"".join(b"<%d>" % event.place for event in events)
+
+    def each(events: Sequence[Envelope]) -> list[bytes]:
+        calls.append(len(events))
+        return [b"<%d>" % event.place for event in events]
 
     whole = page(0, 3)
-    assert whole.encoded(encode) == whole.encoded(encode) == b"<1><2><3>"
-    assert whole.frames(encode) == whole.frames(encode) == [b"<1>", b"<2>", b"<3>"]
-    assert calls == [1, 2, 3] * 2
+    assert whole.encoded(joined) == whole.encoded(joined) == b"<1><2><3>"
+    assert whole.encoded(each) == whole.encoded(each) == [b"<1>", b"<2>", b"<3>"]
+    assert calls == [3, 3]
 
 
 async def test_a_page_knows_which_turns_end_in_it() -> None:

@@ -104,3 +104,21 @@ async def test_turns_are_orphans_when_their_process_has_not_beaten_for_six_secon
         await run_on(database, beat)
         assert set(await orphans_of(stores)) == {turns["dead"], turns["unknown"], turns["me"]}
         assert set(await orphans_of(stores, is_alone=True)) == set(turns.values())
+
+
+async def test_one_that_missed_a_beat_judges_nobody_for_a_while(
+    embedded_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heartbeat, "INTERVAL", 0.01)
+    monkeypatch.setattr(heartbeat, "STEADY", 0.1)
+    beating = Heartbeat(embedded_database, "one")
+    await beating.start()
+    assert not beating.is_steady
+    await until(lambda: steadiness(beating))
+    monkeypatch.setattr(heartbeat, "BEAT", "SELECT 1 / 0 WHERE $1 <> ''")
+    await until(lambda: steadiness(beating), lambda is_steady: not is_steady)
+    await beating.stop()
+
+
+async def steadiness(beating: Heartbeat) -> bool:
+    return beating.is_steady

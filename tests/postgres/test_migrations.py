@@ -50,13 +50,19 @@ async def test_the_way_up_and_down_and_up(empty_database: str) -> None:
     assert await current(empty_database) is None
     assert await migrate(empty_database) is None
     assert await current(empty_database) == newest()
-    assert await ask(empty_database, TABLES) == "events heads replicas sessions turns"
+    assert (
+        await ask(empty_database, TABLES)
+        == "events heads idempotency_keys queued_turns replicas sessions turns"
+    )
     assert await migrate(empty_database) == newest()
     assert await migrate(empty_database, "base") == newest()
     assert await current(empty_database) is None
     assert await ask(empty_database, TABLES) is None
     await migrate(empty_database)
-    assert await ask(empty_database, TABLES) == "events heads replicas sessions turns"
+    assert (
+        await ask(empty_database, TABLES)
+        == "events heads idempotency_keys queued_turns replicas sessions turns"
+    )
 
 
 async def test_the_tables_of_the_code_are_those_of_the_migrations(database: str) -> None:
@@ -105,7 +111,10 @@ async def test_event_data_is_stored_uncompressed(database: str) -> None:
 async def test_many_tasks_that_start_at_once_migrate_once(empty_database: str) -> None:
     before = await asyncio.gather(*(migrate(empty_database) for _ in range(4)))
     assert sorted(str(revision) for revision in before) == [newest()] * 3 + ["None"]
-    assert await ask(empty_database, TABLES) == "events heads replicas sessions turns"
+    assert (
+        await ask(empty_database, TABLES)
+        == "events heads idempotency_keys queued_turns replicas sessions turns"
+    )
 
 
 async def test_many_processes_that_start_at_once_migrate_once(embedded_server: Server) -> None:
@@ -127,7 +136,10 @@ async def test_a_database_that_is_newer_than_the_code_is_refused_and_left_alone(
     with pytest.raises(ConfigurationError, match="9999"):
         await migrate(empty_database)
     assert await current(empty_database) == "9999"
-    assert await ask(empty_database, TABLES) == "events heads replicas sessions turns"
+    assert (
+        await ask(empty_database, TABLES)
+        == "events heads idempotency_keys queued_turns replicas sessions turns"
+    )
 
 
 async def test_a_revision_that_never_was_is_refused(embedded_database: str) -> None:

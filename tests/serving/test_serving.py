@@ -234,7 +234,7 @@ async def test_settings_that_cannot_work_are_told_in_a_line(database: str) -> No
         ({"host": "0.0.0.0"}, "0.0.0.0"),  # noqa: S104 - refused
         ({"tokens": "alice"}, "Entry 1 of TARKO_TOKENS"),
         ({"database_url": "postgresql://127.0.0.1:1/none"}, "The database is away"),
-        ({"database_url": "sqlite:///x.db"}, "Check TARKO_DATABASE_URL"),
+        ({"database_url": "sqlite:///x.db"}, "TARKO_DATABASE_URL can't be read"),
         (
             {"database_url": re.sub(r"/test_\d+\?", "/nowhere?", database)},
             'database "nowhere" does not exist',
@@ -250,7 +250,7 @@ async def test_settings_that_cannot_work_are_told_in_a_line(database: str) -> No
 
 async def test_an_ipv6_address_is_listened_on(database: str) -> None:
     """In this process, for it needs no more than the listener and the announcement."""
-    from app.serving import _listen
+    from app.terminal import listen
 
-    with _listen("::1", 0) as listener:
+    with listen("::1", 0) as listener:
         assert listener.family == socket.AF_INET6

@@ -18,7 +18,7 @@ from app.transport import outlet as outlets
 from app.transport.cursor import Cursor, Start
 from app.transport.outlet import Message, Outlet, ReaderTooSlow
 from app.transport.readers import Readers, Registration, ServerStops
-from app.transport.sse import ClientGone, cursor_frame, frame, named_frame, opening_frame
+from app.transport.sse import ClientGone, cursor_frame, named_frame, opening_frame
 from app.transport.websocket import INTERNAL_ERROR, SERVER_STOPS, TOO_SLOW, JoinedSessions, text
 from tests.log.storing import Stores, draft, memory_stores
 from tests.server import soon, until
@@ -147,6 +147,16 @@ async def test_a_connection_that_breaks_while_it_refuses_closes_its_outlet() -> 
     connection.is_open.set()
 
     assert await soon(outlet.closed) is connection.error
+
+
+async def test_a_connection_that_is_lost_before_the_first_word_closes_its_outlet_alone() -> None:
+    session, connection = await Session.begun(), Connection()
+    connection.error = OSError("gone")
+    outlet = session.outlet(connection)
+    outlet.open(lambda place: said(f"from {place}"))
+    assert await soon(outlet.closed) is connection.error
+    await session.append(1)
+    assert connection.taken == []
 
 
 async def test_a_connection_that_refuses_for_too_long_is_too_slow() -> None:
@@ -332,7 +342,9 @@ async def test_the_first_reason_to_end_is_the_sockets_close_code(reason: Excepti
     async def send(_: Message) -> None:
         raise reason
 
-    joined = JoinedSessions(send, logs, readers, spell=lambda event: event.data, send_timeout=1)
+    joined = JoinedSessions(
+        send, logs, readers, spell=lambda events: [event.data for event in events], send_timeout=1
+    )
     for _ in range(2):
         session_id = await stores.new_session()
         joined.join(await logs.take(session_id), Start(0))
@@ -350,7 +362,11 @@ async def test_nothing_is_said_of_a_session_that_is_not_joined() -> None:
     logs = Logs(stores.events)
     connection = Connection()
     joined = JoinedSessions(
-        connection.send, logs, Readers(ping_interval=1), spell=lambda event: event.data, send_timeout=1
+        connection.send,
+        logs,
+        Readers(ping_interval=1),
+        spell=lambda events: [event.data for event in events],
+        send_timeout=1,
     )
 
     assert joined.say("sess_x", lambda _: said("x")) is False
@@ -361,7 +377,6 @@ async def test_nothing_is_said_of_a_session_that_is_not_joined() -> None:
 
 
 def test_frames_are_what_the_html_standard_says() -> None:
-    assert frame(b"1", b"{}") == b"id: 1\ndata: {}\n\n"
     assert named_frame(b"1", b"n", b"{}") == b"id: 1\nevent: n\ndata: {}\n\n"
     assert cursor_frame(b"1") == b"id: 1\n\n"
     assert opening_frame(b"1", 2000) == b"retry: 2000\nid: 1\n\n"

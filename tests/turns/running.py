@@ -11,10 +11,13 @@ from app.agents.driver import Bounds
 from app.events.canonical import decode
 from app.events.envelope import Envelope
 from app.log.group_commit import GroupCommit
+from app.log.hints import ALONE
 from app.log.logs import Logs
 from app.sessions.directory import Directory
 from app.sessions.session import Session
-from app.turns.supervisor import Limits, Query, Supervisor
+from app.turns.admission import Query
+from app.turns.supervisor import Limits, Supervisor
+from app.turns.supervisor import Stores as TurnStores
 from tests.log.storing import Stores
 
 SHORT = Bounds(grace=0.05, recancel=0.02, recancels=2, close=0.05, tail=0.05)
@@ -67,7 +70,7 @@ class Process:
 
     async def start(self, session: Session, query: Query = HI) -> str:
         """Start a turn; returns its id."""
-        return (await self.supervisor.start(session, query)).turn_id
+        return str((await self.supervisor.admit(session, query)).turn_id)
 
     async def until(self, session: Session, event_type: str, turn_id: str | None = None) -> list[Envelope]:
         """Follow the log until an event of this type (of this turn); returns what was seen."""
@@ -107,19 +110,20 @@ async def process(
     replica_id: str = "me",
     bounds: Bounds = SHORT,
     agents: Mapping[str, Agent] | None = None,
+    **limits: Any,
 ) -> AsyncIterator[Process]:
-    """A process that is drained at the end."""
+    """A process that is drained at the end; `limits` are those of `Limits`."""
     logs = Logs(stores.events)
     commit = GroupCommit(stores.events, logs)
     served = dict(agents or {})
     supervisor = Supervisor(
         served,
-        turns=stores.turns,
-        events=stores.events,
+        stores=TurnStores(stores.turns, stores.queue, stores.events),
         commit=commit,
         logs=logs,
+        hints=ALONE,
         replica_id=replica_id,
-        limits=Limits(bounds=bounds),
+        limits=Limits(bounds=bounds, **limits),
     )
     commit.start()
     try:

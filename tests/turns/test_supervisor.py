@@ -21,8 +21,9 @@ from app.errors import (
     StorageUnavailable,
 )
 from app.events.envelope import Draft, Placed
+from app.turns.admission import Key, Query
 from app.turns.deletion import delete_session
-from app.turns.supervisor import Query
+from app.turns.queue_store import MemoryQueueStore
 from app.turns.turn_store import MemoryTurnStore, TurnRow
 from tests.log.storing import Stores, draft, memory_stores, of_turn, settle, until
 from tests.turns.running import COMPLETED, HI, Moments, Process, kill, process, text
@@ -99,7 +100,7 @@ def kinds(events: list[tuple[str, dict[str, Any]]]) -> list[str]:
 
 async def test_a_turn_completes(one: Process) -> None:
     session = await one.new_session(says_hello)
-    started = await one.supervisor.start(session, HI)
+    started = await one.supervisor.admit(session, HI)
     assert started.after == 1
     events = await one.ending(session, started.turn_id)
     assert kinds(events) == [
@@ -606,9 +607,16 @@ class LateTurnStore(MemoryTurnStore):
         return await super().orphans(owner, known, is_alone=is_alone)
 
     async def start(
-        self, turn_id: str, session_id: str, drafts: Any, *, owner: str, trace_id: str | None
+        self,
+        turn_id: str,
+        session_id: str,
+        drafts: Any,
+        *,
+        owner: str,
+        trace_id: str | None,
+        key: Key | None = None,
     ) -> Placed:
-        placed = await super().start(turn_id, session_id, drafts, owner=owner, trace_id=trace_id)
+        placed = await super().start(turn_id, session_id, drafts, owner=owner, trace_id=trace_id, key=key)
         if self.loses_the_start:
             raise StorageUnavailable("the answer is lost")
         return placed
@@ -618,7 +626,8 @@ def late_stores() -> tuple[Stores, LateTurnStore]:
     stores = memory_stores()
     turns = LateTurnStore(stores.events)  # type: ignore[arg-type]
     turns.may_answer = asyncio.Event()
-    return Stores(stores.events, stores.sessions, turns), turns
+    queue = MemoryQueueStore(stores.events, turns, stores.sessions)  # type: ignore[arg-type]
+    return Stores(stores.events, stores.sessions, turns, queue), turns
 
 
 async def test_a_turn_that_starts_while_recovery_asks_is_not_taken_for_an_orphan(moments: Moments) -> None:
@@ -659,7 +668,9 @@ async def test_who_comes_second_to_an_orphan_leaves_it(memory: Process) -> None:
             return await super().take_over(turn, owner)
 
     stores = memory_stores()
-    second = Stores(stores.events, stores.sessions, Second(stores.events))  # type: ignore[arg-type]
+    others = Second(stores.events)  # type: ignore[arg-type]
+    queue = MemoryQueueStore(stores.events, others, stores.sessions)  # type: ignore[arg-type]
+    second = Stores(stores.events, stores.sessions, others, queue)
     session = await second.new_session()
     await second.new_turn(session, owner="gone")
     async with process(second) as one:

@@ -28,7 +28,7 @@ def router(problems: Callable[[], Awaitable[Mapping[str, str]]]) -> APIRouter:
     @api.get("/healthz")
     async def healthz() -> dict[str, str]:
         """The process lives."""
-        return {"status": "ok"}
+        return {"status": "ok", "server": "tarko"}
 
     @api.get("/readyz", responses={503: {"model": NotReady, "description": "Not ready; see `problems`."}})
     async def readyz() -> JSONResponse:

@@ -54,20 +54,31 @@ class NamedSession(Message):
     sessionId: SessionId
 
 
-class QuerySession(Message):
+class TurnOptions(Message):
+    """How a turn is run."""
+
+    onBusy: Literal["reject", "queue", "interrupt"] | None = Field(
+        None,
+        description="While another turn runs: 409; or wait behind it; or abort it and run next. "
+        "Left out: the server's setting.",
+    )
+    onDisconnect: Literal["continue", "abort"] = Field(
+        "continue", description="What becomes of the turn when this client hangs up."
+    )
+    timeoutMs: int | None = Field(None, gt=0, le=7 * 86_400_000, description="Deadline of the whole turn.")
+    silenceTimeoutMs: int | None = Field(
+        None, gt=0, le=7 * 86_400_000, description="How long the agent may say nothing."
+    )
+
+
+class QuerySession(TurnOptions):
     """Starts a turn."""
 
     sessionId: SessionId
     query: QueryContent
-    onBusy: Literal["reject", "queue", "interrupt"] = Field(
-        "reject", description="`queue` and `interrupt` are not supported yet."
-    )
-    onDisconnect: Literal["continue", "abort"] = Field(
-        "continue", description="`abort` is not supported yet."
-    )
 
 
-class OneShot(Message):
+class OneShot(TurnOptions):
     """Creates a session and starts a turn in it."""
 
     query: QueryContent
@@ -135,11 +146,29 @@ class Events(BaseModel):
 
 
 class TurnStatus(BaseModel):
-    """Whether a turn runs, true when it is read."""
+    """Whether a turn runs and how many wait, true when it is read."""
 
     isProcessing: bool
     state: Literal["idle", "executing"]
     turnId: str | None = None
+    queued: int
+
+
+class WaitingTurn(BaseModel):
+    """A turn that waits. `acceptedAt` is epoch milliseconds; position 1 is next."""
+
+    turnId: str
+    position: int
+    acceptedAt: int
+    query: QueryContent
+
+
+class Queue(BaseModel):
+    """A session's queue: the turn that runs, and those that wait."""
+
+    sessionId: SessionId
+    running: str | None
+    queue: list[WaitingTurn]
 
 
 class SessionStatus(BaseModel):
@@ -181,7 +210,7 @@ class AbortReceipt(BaseModel):
 
     success: bool
     turnId: str | None = None
-    status: Literal["completed", "failed", "aborted", "interrupted"] | None = None
+    status: Literal["completed", "failed", "aborted", "interrupted", "removed"] | None = None
     lastEventId: str | None = None
 
 

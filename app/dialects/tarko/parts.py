@@ -10,6 +10,7 @@ from app.log.history import HistoryStore
 from app.log.logs import Logs
 from app.sessions.directory import Directory
 from app.transport.readers import Readers
+from app.turns.admission import OnBusy
 from app.turns.supervisor import Supervisor
 from app.turns.turn_store import TurnStore
 
@@ -27,6 +28,7 @@ class Parts:
     readers: Readers
     agents: tuple[str, ...]
     send_timeout: float
+    on_busy: OnBusy
 
 
 def principal_of(connection: HTTPConnection) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from app.dialects.tarko.messages import QueryContent, SessionId
+from app.dialects.tarko.messages import QueryContent, SessionId, TurnOptions
 from app.dialects.tarko.nested import spell_control
 from app.errors import TarkoError
 from app.events.canonical import NotJson, decode, encode
@@ -40,12 +40,12 @@ class JoinSession(OfSession):
     from_: Annotated[Literal["start", "now"] | None, Field(alias="from")] = None
 
 
-class SendQuery(OfSession):
+class SendQuery(OfSession, TurnOptions):
     """Start a turn; joins the session."""
 
     type: Literal["send_query"]
     query: QueryContent
-    onBusy: Literal["reject", "queue", "interrupt"] = "reject"  # noqa: N815 - the protocol's own name
+    idempotencyKey: Annotated[str, Field(max_length=200, pattern=r"^[\x21-\x7e]+$")] | None = None  # noqa: N815
 
 
 class AbortQuery(OfSession):

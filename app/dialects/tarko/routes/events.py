@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.responses import StreamingResponse
 
 from app.dialects.tarko.messages import Appended, ClientEvent, Events
-from app.dialects.tarko.nested import stream_frame
+from app.dialects.tarko.nested import stream_frames
 from app.dialects.tarko.paging import (
     DEFAULT_LIMIT,
     MAX_LIMIT,
@@ -23,7 +23,7 @@ from app.dialects.tarko.resume import From, start_of
 from app.dialects.tarko.routes.sessions import SessionParam
 from app.dialects.tarko.routes.strict import StrictRoute
 from app.dialects.tarko.schema import STREAM_RESPONSE, event_schema
-from app.errors import BadRequest, NotFound, SessionDeleted
+from app.errors import BadRequest, NotFound, SessionDeleted, StorageUnavailable
 from app.events.canonical import encode
 from app.events.envelope import Draft, now_ms
 from app.events.ids import event_id, is_turn_id
@@ -33,7 +33,7 @@ from app.log.history import HistoryQuery
 from app.log.store import Dropped
 from app.log.writers import append_event
 from app.sessions.session import Standing
-from app.transport.sse import EventStream
+from app.transport.sse import HEADERS, EventStream, come_back
 
 PIECE_BYTES = 2**20
 
@@ -97,13 +97,19 @@ def router(parts: Parts) -> APIRouter:
 
         `Last-Event-ID` beats `after` beats `from`, so `new EventSource(url)` alone is a complete client.
         """
-        standing = await directory.find(session_id, principal_of(request))
-        start = start_of(standing, cursor=last_event_id or after, beginning=beginning)
-        log = await parts.logs.take(session_id)
+        try:
+            standing = await directory.find(session_id, principal_of(request))
+            start = start_of(standing, cursor=last_event_id or after, beginning=beginning)
+            log = await parts.logs.take(session_id)
+        except StorageUnavailable:
+            if last_event_id is None:
+                raise
+            # An EventSource takes any other answer than a stream for final: it would never come back.
+            return Response(come_back(), media_type="text/event-stream", headers=HEADERS)
         return EventStream(
             log,
             start,
-            spell=stream_frame,
+            spell=stream_frames,
             event_id=lambda place: event_id(session_id, place).encode(),
             readers=parts.readers,
             release=lambda: parts.logs.release(session_id),

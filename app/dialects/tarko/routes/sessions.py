@@ -134,8 +134,13 @@ def _item(standing: Standing) -> dict[str, Any]:
 
 def _status(standing: Standing) -> dict[str, Any]:
     if standing.running_turn is None:
-        return {"isProcessing": False, "state": "idle"}
-    return {"isProcessing": True, "state": "executing", "turnId": standing.running_turn}
+        return {"isProcessing": False, "state": "idle", "queued": standing.queued}
+    return {
+        "isProcessing": True,
+        "state": "executing",
+        "turnId": standing.running_turn,
+        "queued": standing.queued,
+    }
 
 
 def _list_place(cursor: str | None) -> ListPlace | None:

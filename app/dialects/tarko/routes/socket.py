@@ -8,12 +8,12 @@ from typing import Any
 
 from starlette.routing import WebSocketRoute
 from starlette.types import Receive, Scope, Send
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from app.dialects.tarko.nested import spell
+from app.dialects.tarko.nested import spell_each
 from app.dialects.tarko.parts import Parts, principal_of
 from app.dialects.tarko.resume import start_of
-from app.dialects.tarko.routes.query import abort_turn, query_of, refuse_unsupported, trace_id_of
+from app.dialects.tarko.routes.query import REMOVED, abort_turn, key_of, query_of, trace_id_of
 from app.dialects.tarko.socket import (
     AbortQuery,
     Answers,
@@ -33,6 +33,8 @@ from app.sessions.session import Standing
 from app.transport.cursor import Start
 from app.transport.outlet import Message
 from app.transport.websocket import SERVER_STOPS, TOO_SLOW, JoinedSessions, text
+from app.transport.wire import wire_of
+from app.turns.admission import Admitted
 
 MAX_ASIDE = 32
 LAST_WORD = 5.0
@@ -45,7 +47,7 @@ def route(parts: Parts) -> WebSocketRoute:
 
     class Socket:
         async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-            await _Conversation(parts, WebSocket(scope, receive, send), send).run()
+            await _Conversation(parts, WebSocket(scope, receive, send), wire_of(scope, send)).run()
 
     return WebSocketRoute("/ws", Socket())
 
@@ -59,10 +61,12 @@ class _Conversation:
         self._send = send
         self._answers = Answers()
         self._aside: set[asyncio.Task[None]] = set()
+        self._watching: set[asyncio.Task[None]] = set()
+        self._own: dict[str, str] = {}
         self._principal = principal_of(websocket)
         self._trace_id = trace_id_of(websocket.headers.get("traceparent"))
         self._joined = JoinedSessions(
-            send, parts.logs, parts.readers, spell=spell, send_timeout=parts.send_timeout
+            send, parts.logs, parts.readers, spell=spell_each, send_timeout=parts.send_timeout
         )
 
     async def run(self) -> None:
@@ -75,15 +79,17 @@ class _Conversation:
         finally:
             self._parts.readers.forget(self._drain)
             self._joined.leave_all()
-            for task in (listening, *self._aside):
+            for task in (listening, *self._aside, *self._watching):
                 task.cancel()
+            for turn_id, session_id in self._own.items():
+                self._parts.supervisor.abandon(session_id, turn_id)
             await asyncio.gather(listening, return_exceptions=True)
         if self._joined.broken.done():
             await self._close(self._joined.broken.result())
 
     async def _close(self, code: int) -> None:
         # A reader that still takes nothing, or has gone, does not learn why.
-        with suppress(TimeoutError):
+        with suppress(TimeoutError, WebSocketDisconnect):
             async with asyncio.timeout(LAST_WORD):
                 await self._websocket.close(code)
 
@@ -151,13 +157,34 @@ class _Conversation:
         )
 
     async def _query(self, command: SendQuery) -> None:
-        refuse_unsupported(command.onBusy)
-        query = query_of(command.query, self._trace_id)
+        query = query_of(command.query, command, self._trace_id)
         standing = await self._find(command.sessionId)
-        started = await self._parts.supervisor.start(standing.session, query)
+        admitted = await self._parts.supervisor.admit(
+            standing.session,
+            query,
+            on_busy=command.onBusy or self._parts.on_busy,
+            key=key_of(command.idempotencyKey, command, ignoring={"type", "requestId", "idempotencyKey"}),
+        )
+        if command.onDisconnect == "abort":
+            self._own[admitted.turn_id] = command.sessionId
         if command.sessionId not in self._joined:
             log = await self._parts.logs.take(command.sessionId)
-            self._joined.join(log, Start(started.after))
+            self._joined.join(log, Start(admitted.after))
+        if admitted.is_waiting:
+            self._tell_removal(command.sessionId, admitted)
+            data = {"turnId": admitted.turn_id, "position": admitted.position}
+            await self._say("query_queued", data | _request(command.requestId), command.sessionId)
+
+    def _tell_removal(self, session_id: str, admitted: Admitted) -> None:
+        async def tell() -> None:
+            if not await asyncio.shield(self._parts.supervisor.removed(admitted.turn_id)):
+                return
+            details = {"requestType": "send_query", "turnId": admitted.turn_id}
+            await self._say("error", REMOVED | {"details": details}, session_id)
+
+        task = asyncio.create_task(tell(), name=f"queue of {session_id}")
+        self._watching.add(task)
+        task.add_done_callback(self._watching.discard)
 
     async def _abort(self, command: AbortQuery) -> None:
         await self._find(command.sessionId)
@@ -184,6 +211,8 @@ class _Conversation:
                 await self._send(message)
         except TimeoutError:
             self._joined.give_up(TOO_SLOW)
+        except OSError:
+            _logger.debug("a socket was gone before its answer")  # listening ends with it
 
     def _message(self, event_type: str, data: dict[str, Any], session_id: str | None, place: int) -> Message:
         return text(self._answers.spell(event_type, data, session_id, place))

@@ -1,0 +1,79 @@
+"""`tarko-server drill`: breaks servers on purpose; the table says what that broke. Exit code 1: something did."""
+
+import asyncio
+import signal
+import threading
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+from app.commands.client import server_url
+from app.commands.screen import Screen, wide_console
+from app.drill.deployment import PROMPT, Deployment, Target
+from app.drill.failures import DrillFailed
+from app.drill.faults import FAULTS
+from app.drill.findings import Findings
+from app.drill.local import Plan, drill
+from app.drill.report import show
+from app.errors import TarkoError
+
+
+class BadDrill(TarkoError):
+    """The drill's options make no sense."""
+
+    code = "not_supported"
+
+
+def drill_locally(*, only: str, rounds: int | None, seed: int | None, is_short: bool) -> int:
+    """Drill servers of our own; returns the exit code."""
+    wanted = {name.strip().upper() for name in only.split(",") if name.strip()}
+    known = {fault.id for fault in FAULTS}
+    if unknown := wanted - known:
+        raise BadDrill(
+            f"--only: there is no {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}."
+        )
+    plan = Plan(wanted, rounds, _seed(seed), is_short)
+    return _run(drill(plan, Screen().notice), plan.seed)
+
+
+def drill_deployment(
+    *,
+    url: str,
+    token: str | None,
+    agent: str | None,
+    prompt: str | None,
+    during: str | None,
+    rounds: int | None,
+    seed: int | None,
+) -> int:
+    """Drill a deployment; returns the exit code."""
+    chosen = _seed(seed)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    target = Target(server_url(url), headers, prompt or PROMPT, agent, during)
+
+    async def run() -> list[Findings]:
+        return await Deployment(target, chosen).drill(rounds or 1, Screen().notice)
+
+    return _run(run(), chosen)
+
+
+def _run(drilling: Coroutine[Any, Any, list[Findings]], seed: int) -> int:
+    began = time.monotonic()
+    found = asyncio.run(_until_told(drilling))
+    show(wide_console(), found, seed, time.monotonic() - began)
+    return 1 if any(findings.violations for findings in found) else 0
+
+
+async def _until_told(drilling: Coroutine[Any, Any, list[Findings]]) -> list[Findings]:
+    """A drill that is told to stop stops its servers, too. Raises `DrillFailed`."""
+    doing = asyncio.create_task(drilling, name="drill")
+    if threading.current_thread() is threading.main_thread():
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, doing.cancel)
+    try:
+        return await doing
+    except asyncio.CancelledError:
+        raise DrillFailed("The drill was stopped.") from None
+
+
+def _seed(given: int | None) -> int:
+    return time.time_ns() % 2**32 if given is None else given

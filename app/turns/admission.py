@@ -1,0 +1,104 @@
+"""What may start a turn, and what became of the attempt.
+
+A busy session answers as the query says: `reject` writes nothing, `queue` keeps the turn until those before it have
+ended, `interrupt` puts it first in the queue and aborts what runs. A queued turn is a row until it starts, so it
+survives any process; a removed one leaves no event. A query with an idempotency key is the same turn as every other
+with that key in the session.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from app.agents.contract import Prompt
+from app.agents.prompt import prompt_of
+from app.errors import TarkoError
+from app.events.canonical import decode, encode
+from app.sessions.session import Session
+
+OnBusy = Literal["reject", "queue", "interrupt"]
+
+
+class QueueFull(TarkoError):
+    """As many turns wait in the session as may."""
+
+    status = 429
+    code = "queue_full"
+
+
+class KeyReused(TarkoError):
+    """The idempotency key stands for another request."""
+
+    status = 422
+    code = "idempotency_key_reused"
+
+
+class TurnRemoved(TarkoError):
+    """The turn was taken out of the queue before it started."""
+
+    status = 409
+    code = "turn_removed"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What starts a turn: the content as it came, the prompt that it is, and the trace it belongs to.
+
+    `deadline` bounds the whole turn and `silence` the time without an event, in seconds; None: the server's own.
+    """
+
+    content: str | list[dict[str, Any]]
+    prompt: Prompt
+    trace_id: str | None = None
+    deadline: float | None = None
+    silence: float | None = None
+
+    def stored(self) -> bytes:
+        """The query as it is kept while it waits."""
+        return encode({"content": self.content, "deadline": self.deadline, "silence": self.silence})
+
+    @classmethod
+    def restored(cls, stored: bytes, trace_id: str | None) -> "Query":
+        """The query that was kept."""
+        kept = decode(stored)
+        content = kept["content"]
+        return cls(content, prompt_of(content), trace_id, kept["deadline"], kept["silence"])
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """An idempotency key, and a hash of the request that it came with."""
+
+    key: str
+    request_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedTurn:
+    """A turn that waits. `accepted_at` is epoch milliseconds."""
+
+    turn_id: str
+    session_id: str
+    accepted_at: int
+    query: Query
+
+
+@dataclass(frozen=True, slots=True)
+class NextTurn:
+    """The turn that is next in a session, and the session."""
+
+    turn: QueuedTurn
+    session: Session
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A turn that will have an ending. `after` is a place before its first event.
+
+    `is_waiting`: it is in the queue, at `position` (1 is next). `is_repeat`: it is there since an earlier request.
+    """
+
+    turn_id: str
+    after: int
+    is_waiting: bool = False
+    position: int = 0
+    is_repeat: bool = field(default=False)
