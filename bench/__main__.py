@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import uvloop
 
-from bench import burst, footprint, history, live, readers
+from bench import burst, footprint, history, idle, live, readers
 from bench.processes import Others
 from bench.report import Report
 from bench.scene import Scene, scene
@@ -23,13 +23,17 @@ STAGES: Mapping[str, Callable[[Scene], Awaitable[None]]] = {
     "history": history.measure,
     "footprint": footprint.measure,
 }
+BY_HAND: Mapping[str, Callable[[Scene], Awaitable[None]]] = {"idle": idle.hold, "storm": idle.storm}
+ALL = {**STAGES, **BY_HAND}
 
 
 def main() -> int:
     """The command."""
     options = argparse.ArgumentParser(prog="python -m bench", description="Measure the server.")
     options.add_argument("--quick", action="store_true", help="fewer repetitions, about a minute")
-    options.add_argument("--only", action="append", choices=list(STAGES), help="this stage; may be repeated")
+    options.add_argument(
+        "--only", action="append", choices=[*STAGES, *BY_HAND], help="this stage; may be repeated"
+    )
     chosen = options.parse_args()
     _allow_many_sockets()
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
@@ -52,7 +56,7 @@ async def _run(place: Scene, names: list[str]) -> None:
     gc.freeze()
     for name in names:
         others, stage_began = Others(), time.monotonic()
-        await STAGES[name](place)
+        await ALL[name](place)
         seconds = time.monotonic() - stage_began
         place.report.say(f"  {seconds:.0f} s, in which others used {others.share():.0%} of the processors")
     place.report.goals()
