@@ -30,6 +30,7 @@ from app.sessions.directory import Directory
 from app.sessions.store import SessionStore
 from app.settings import Settings
 from app.transport.readers import Readers
+from app.turns.deletion import finish_deletions
 from app.turns.queue_store import QueueStore
 from app.turns.supervisor import Limits, Stores, Supervisor
 from app.turns.turn_store import TurnStore
@@ -245,8 +246,9 @@ async def _start(
     stack.push_async_callback(signals.stop)
 
     async def upkeep() -> None:
-        await parts.directory.purge(TOMBSTONE_AGE)
-        await supervisor.retire(settings.delta_retention)
+        await finish_deletions(directory=parts.directory, supervisor=supervisor, commit=parts.commit)
+        await _until_none(lambda: parts.directory.purge(TOMBSTONE_AGE))
+        await _until_none(lambda: supervisor.retire(settings.delta_retention))
         await supervisor.forget_keys(KEY_AGE)
 
     async def watch() -> None:
@@ -265,6 +267,12 @@ async def _start(
     ):
         task = asyncio.create_task(_for_ever(work, interval, name), name=name)
         stack.callback(task.cancel)
+
+
+async def _until_none(work: Callable[[], Awaitable[int]]) -> None:
+    """Repeat what takes a bounded bite, until there is nothing left to bite."""
+    while await work():  # noqa: ASYNC110 - it is work, not a wait
+        await asyncio.sleep(0)
 
 
 async def _for_ever(work: Callable[[], Awaitable[None]], interval: float, name: str) -> None:

@@ -27,7 +27,6 @@ from app.wiring import database_for_workers
 LISTENER = "TARKO_INHERITED_SOCKET"
 PARENT = "TARKO_PARENT"
 REST = 1.0
-LAST_WRITES = 5.0
 
 _logger = logging.getLogger(__name__)
 

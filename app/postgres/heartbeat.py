@@ -2,7 +2,8 @@
 
 From a thread with a connection of its own: a busy event loop must not look like a dead process, and a process that was
 stopped must look like one. Whoever finds the last beat six seconds old may take this process's turns over, if its own
-beats have been steady for as long: when the database itself stood still, nobody could beat, and nobody is to blame.
+beats have been steady for as long: when the database stood still, or the whole machine slept, nobody could beat, and
+nobody is to blame.
 """
 
 import asyncio
@@ -22,8 +23,15 @@ FORGET = "DELETE FROM replicas WHERE id = $1 OR beat_at < now() - interval '1 da
 INTERVAL = 1.0
 TIMEOUT = 2.0
 STEADY = 6.0
+MISSED = 3.0
 
 _logger = logging.getLogger(__name__)
+
+
+def _now() -> float:
+    """Seconds that go on while the machine sleeps, where the system has such a clock."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 class Heartbeat:
@@ -36,12 +44,13 @@ class Heartbeat:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._steady_since: float | None = None
+        self._last_beat = 0.0
 
     @property
     def is_steady(self) -> bool:
         """Whether this process has beaten for so long without a miss that it may judge others."""
-        since = self._steady_since
-        return since is not None and time.monotonic() - since > STEADY
+        since, now = self._steady_since, _now()
+        return since is not None and now - since > STEADY and now - self._last_beat < MISSED
 
     async def start(self) -> None:
         """Beat once, then go on in a thread."""
@@ -81,7 +90,7 @@ class Heartbeat:
                 try:
                     while True:
                         await connection.execute(BEAT, self._id)
-                        self._steady_since = self._steady_since or time.monotonic()
+                        self._has_beaten(_now())
                         await asyncio.sleep(INTERVAL)
                 finally:
                     connection.terminate()
@@ -90,10 +99,18 @@ class Heartbeat:
                 _logger.warning("no heartbeat: %s", str(error) or type(error).__name__)
                 await asyncio.sleep(INTERVAL)
 
+    def _has_beaten(self, now: float) -> None:
+        """Note a beat. One that comes late says that this process, too, has been stopped, and begins anew."""
+        if self._steady_since is None or now - self._last_beat > MISSED:
+            self._steady_since = now
+        self._last_beat = now
+
     async def _forget(self) -> None:
         try:
             connection = await asyncpg.connect(self._url, timeout=TIMEOUT, command_timeout=TIMEOUT)
-            await connection.execute(FORGET, self._id)
-            await connection.close()
+            try:
+                await connection.execute(FORGET, self._id)
+            finally:
+                await connection.close()
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             _logger.debug("not forgotten: %s", error)

@@ -91,17 +91,23 @@ def _told() -> Iterator[None]:
     try:
         with storage_errors():
             yield
-    except ValueError as error:
-        # The driver's own words may quote what it took for a host or a port, and that may be a part of a password.
-        raise ConfigurationError(
-            "TARKO_DATABASE_URL can't be read. It is postgresql://user:password@host:port/name, "
-            "with special characters of the password percent-encoded."
-        ) from error
-    except (asyncpg.PostgresError, SQLAlchemyError) as error:
+    except (asyncpg.PostgresError, SQLAlchemyError, ValueError) as error:
+        if any(isinstance(cause, ValueError) for cause in _causes(error)):
+            # The driver's own words may quote what it took for a host or a port, and a part of a password be that.
+            raise ConfigurationError(
+                "TARKO_DATABASE_URL can't be read. It is postgresql://user:password@host:port/name, "
+                "with special characters of the password percent-encoded."
+            ) from error
         reason = getattr(error, "orig", None) or error
         raise ConfigurationError(
             f"The database can't be used: {reason}. Check TARKO_DATABASE_URL."
         ) from error
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def _current(connection: Connection) -> str | None:

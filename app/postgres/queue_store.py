@@ -1,7 +1,6 @@
 """The queue's storage in PostgreSQL. The session's head is locked first, its turns next, its queue last."""
 
 from collections.abc import Collection, Sequence
-from itertools import accumulate
 
 import asyncpg
 
@@ -26,6 +25,8 @@ WITH head AS MATERIALIZED (
 ), keyed AS (
   INSERT INTO idempotency_keys (session_id, key, turn_id, request_hash, created_at)
   SELECT $1, $8, turn_id, $9, $4::bigint FROM turn WHERE $8::text IS NOT NULL
+), stopped AS (
+  UPDATE turns SET stop = 'aborted' FROM turn WHERE $3::bigint > 0 AND turns.session_id = $1 AND turns.state = 'running'
 ), counted AS (
   UPDATE heads SET queued = heads.queued + 1 FROM turn WHERE session_id = $1
 )
@@ -39,7 +40,7 @@ WITH head AS MATERIALIZED (
 ), turn AS (
   INSERT INTO turns (id, session_id, state, owner, epoch, stored, first_seq, last_seq, trace_id, started_at, is_retired)
   SELECT $2, session_id, 'running', $3, 1, $5::int, last_seq + 1, last_seq + $5::int, $4, $6::bigint, false FROM head
-  WHERE EXISTS (SELECT FROM queued_turns WHERE turn_id = $2)
+  WHERE $2 = (SELECT turn_id FROM queued_turns WHERE session_id = $1 ORDER BY position LIMIT 1)
   ON CONFLICT (session_id) WHERE state = 'running' DO NOTHING
   RETURNING id
 ), taken AS (
@@ -56,6 +57,9 @@ WITH head AS MATERIALIZED (
   FROM unnest($7::int[], $8::text[], $9::bigint[], $10::json[], $11::json[]) AS d(nth, type, ts, data, metadata), head, turn
 )
 SELECT head.last_seq, head.lasting_count, turn.id, (SELECT count(*) FROM taken) AS taken FROM head JOIN turn ON true"""
+
+# Of its own, so that `_START` sees a turn that was put in front while it waited for the head.
+_LOCK_HEAD = "SELECT FROM heads WHERE session_id = $1 FOR UPDATE"
 
 _NEXT = """
 SELECT q.turn_id, q.session_id, q.accepted_at, q.query, q.trace_id,
@@ -137,6 +141,7 @@ class PostgresQueueStore:
     async def start(self, turn: QueuedTurn, drafts: Sequence[Draft], *, owner: str) -> Placed | None:
         try:
             async with self._pool.connection() as connection, connection.transaction():
+                await connection.execute(_LOCK_HEAD, turn.session_id)
                 row = await connection.fetchrow(
                     _START,
                     turn.session_id,
@@ -145,7 +150,7 @@ class PostgresQueueStore:
                     turn.query.trace_id,
                     len(drafts),
                     now_ms(),
-                    list(accumulate(1 for _ in drafts)),
+                    list(range(1, len(drafts) + 1)),
                     [draft.type for draft in drafts],
                     [draft.timestamp for draft in drafts],
                     [draft.data for draft in drafts],

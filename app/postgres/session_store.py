@@ -62,10 +62,16 @@ _MESSAGES = """
 SELECT count(*) FROM events
 WHERE session_id = $1 AND ordinal IS NOT NULL AND type IN ('user_message', 'assistant_message')"""
 
+_UNFINISHED = """
+SELECT s.id, s.principal, s.agent, s.created_at, s.updated_at, s.name, s.tags, s.attributes, s.deleted_at,
+       h.last_seq, h.lasting_count, h.queued, NULL AS running_turn
+FROM sessions s JOIN heads h ON h.session_id = s.id
+WHERE s.deleted_at < $1 AND h.phase = 'closing' ORDER BY s.deleted_at LIMIT 20"""
+
 _PURGE = """
 WITH gone AS MATERIALIZED (
   SELECT h.session_id FROM heads h JOIN sessions s ON s.id = h.session_id
-  WHERE s.deleted_at < $1
+  WHERE s.deleted_at < $1 AND h.phase = 'closed'
   ORDER BY h.session_id LIMIT 20 FOR UPDATE OF h SKIP LOCKED
 ), no_keys AS (
   DELETE FROM idempotency_keys WHERE session_id IN (SELECT session_id FROM gone)
@@ -134,6 +140,10 @@ class PostgresSessionStore:
     async def message_count(self, session_id: str) -> int:
         async with self._pool.connection() as connection:
             return int(await connection.fetchval(_MESSAGES, session_id) or 0)
+
+    async def unfinished(self, before: int) -> Sequence[Session]:
+        async with self._pool.connection() as connection:
+            return [_standing(row).session for row in await connection.fetch(_UNFINISHED, before)]
 
     async def purge(self, before: int) -> int:
         async with self._pool.connection() as connection:

@@ -6,7 +6,6 @@ unique index `turns_running`.
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import accumulate
 
 import asyncpg
 
@@ -122,7 +121,7 @@ class PostgresTurnStore:
                     trace_id,
                     len(drafts),
                     now_ms(),
-                    list(accumulate(1 for _ in drafts)),
+                    list(range(1, len(drafts) + 1)),
                     [draft.type for draft in drafts],
                     [draft.timestamp for draft in drafts],
                     [draft.data for draft in drafts],

@@ -93,6 +93,10 @@ class Directory:
         """How many user and assistant messages the session has."""
         return await self._store.message_count(session_id)
 
+    async def unfinished(self, age: float) -> Sequence[Session]:
+        """Sessions that were deleted `age` seconds ago and whose log has not been ended."""
+        return await self._store.unfinished(self._clock() - round(age * 1000))
+
     async def purge(self, age: float) -> int:
         """Remove what is left of sessions that were deleted `age` seconds ago."""
         return await self._store.purge(self._clock() - round(age * 1000))

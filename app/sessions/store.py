@@ -43,6 +43,10 @@ class SessionStore(Protocol):
         """How many user and assistant messages its log has."""
         ...
 
+    async def unfinished(self, before: int) -> Sequence[Session]:
+        """Tombstones from before then whose log has not been ended: whoever buried them did not come to it."""
+        ...
+
     async def purge(self, before: int) -> int:
         """Remove what belongs to sessions deleted before then, but the tombstones; returns how many."""
         ...
@@ -99,15 +103,22 @@ class MemorySessionStore:
             e.type in ("user_message", "assistant_message") for e in self._log.events.get(session_id, [])
         )
 
+    async def unfinished(self, before: int) -> Sequence[Session]:
+        return [s for s in self._buried(before) if not self._log.heads[s.id].is_closed]
+
     async def purge(self, before: int) -> int:
-        gone = [
-            s.id
-            for s in self._sessions.values()
-            if s.deleted_at is not None and s.deleted_at < before and s.id in self._log.events
-        ]
-        for session_id in gone:
-            self._log.forget(session_id)
+        gone = [s for s in self._buried(before) if self._log.heads[s.id].is_closed]
+        for session in gone:
+            self._log.forget(session.id)
         return len(gone)
+
+    def _buried(self, before: int) -> Sequence[Session]:
+        """The tombstones from before then of which there is still a log."""
+        return [
+            s
+            for s in self._sessions.values()
+            if s.deleted_at is not None and s.deleted_at < before and s.id in self._log.heads
+        ]
 
     def _standing(self, session: Session) -> Standing:
         head = self._log.heads.get(session.id, Head(0, 0, None, is_closed=True))

@@ -61,7 +61,8 @@ class TurnStream:
     one whose turn waits is sent away then, because the turn will begin elsewhere.
 
     `is_alone`: it has events of that turn only. `notice` is sent first. When `removed` says true, the turn will
-    never start, and `farewell` is the last frame. `gone` is called when the client hangs up. Both frames are made of a place.
+    never start, and `farewell` is the last frame. `gone` is called when the client hangs up or
+    takes nothing any more. Both frames are made of a place.
     """
 
     turn_id: str
@@ -136,7 +137,7 @@ class EventStream(Response):
             self._readers.remove(reader)
             self._readers.forget(stop_waiting)
             outlet.close()
-        if turn is not None and isinstance(reason, ClientGone):
+        if turn is not None and reason is not None and not isinstance(reason, ServerStops):
             turn.gone()
         if isinstance(reason, ServerStops):
             await send(_body(cursor_frame(self._event_id(outlet.sent))))

@@ -6,7 +6,7 @@ survives any process; a removed one leaves no event. A query with an idempotency
 with that key in the session.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from app.agents.contract import Prompt
@@ -101,4 +101,4 @@ class Admitted:
     after: int
     is_waiting: bool = False
     position: int = 0
-    is_repeat: bool = field(default=False)
+    is_repeat: bool = False

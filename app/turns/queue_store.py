@@ -19,7 +19,8 @@ class QueueStore(Protocol):
     ) -> tuple[int, int]:
         """Put a turn into the session's queue; returns its position (1 is next) and the log's last place.
 
-        `first`: before those that wait, but after earlier ones that came so. Raises `QueueFull`, `SessionDeleted`, and
+        `first`: before those that wait, but after earlier ones that came so, and the running turn's owner is asked to
+        abort it. Raises `QueueFull`, `SessionDeleted`, and
         `KeyReused` when the key is taken already (also by the same request: ask `turn_of_key` then).
         """
         ...
@@ -29,7 +30,7 @@ class QueueStore(Protocol):
         ...
 
     async def start(self, turn: QueuedTurn, drafts: Sequence[Draft], *, owner: str) -> Placed | None:
-        """Make a waiting turn the running one; None when it waits no more or another one runs."""
+        """Make the turn that is next the running one; None when it is not next any more or another one runs."""
         ...
 
     async def waiting(self, session_id: str) -> Sequence[QueuedTurn]:
@@ -78,6 +79,8 @@ class MemoryQueueStore:
         self._turns.claim_key(session_id, key, turn_id)
         at = sum(was_first for was_first, _ in line) if first else len(line)
         line.insert(at, (first, QueuedTurn(turn_id, session_id, now_ms(), query)))
+        if first:
+            await self._turns.ask_to_stop(session_id, None)
         return at + 1, head.place
 
     async def next(self, session_id: str) -> NextTurn | None:
@@ -88,7 +91,7 @@ class MemoryQueueStore:
     async def start(self, turn: QueuedTurn, drafts: Sequence[Draft], *, owner: str) -> Placed | None:
         line = self._line(turn.session_id)
         head = self._log.heads.get(turn.session_id)
-        if head is None or head.running_turn is not None or turn.turn_id not in {q.turn_id for _, q in line}:
+        if head is None or head.running_turn is not None or not line or line[0][1].turn_id != turn.turn_id:
             return None
         self._waiting[turn.session_id] = []
         placed = await self._turns.start(

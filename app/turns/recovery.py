@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Collection
 
 from app.agents.translate import Translation
+from app.errors import StorageUnavailable
 from app.events.ending import Ending
 from app.events.envelope import Envelope
 from app.log.group_commit import GroupCommit
@@ -46,9 +47,14 @@ class Recovery:
         for orphan in await self._turns.orphans(self._replica_id, known, is_alone=is_alone):
             if orphan.id in self._claimed or orphan.id in self._ending:
                 continue  # it was started, or its end begun, while the question was under way
-            taken = await self._turns.take_over(orphan, self._replica_id)
-            if taken is not None and await self._interrupt(taken):
-                sessions.append(taken.session_id)
+            try:
+                taken = await self._turns.take_over(orphan, self._replica_id)
+                if taken is not None and await self._interrupt(taken):
+                    sessions.append(taken.session_id)
+            except StorageUnavailable:
+                raise
+            except Exception:
+                _logger.exception("%s can't be ended; the others are", orphan.id)
         return sessions
 
     async def _interrupt(self, turn: TurnRow) -> bool:

@@ -207,7 +207,9 @@ class Supervisor:
             )
         row = await self._stores.turns.get(turn_id)
         if row is None:
-            raise TurnRemoved("The turn of this Idempotency-Key was removed from the queue.")
+            raise TurnRemoved(
+                "The turn of this Idempotency-Key was removed from the queue.", details={"turnId": turn_id}
+            )
         return Admitted(turn_id, row.first_place - 1, is_repeat=True)
 
     # ── the queue ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -239,10 +241,11 @@ class Supervisor:
     async def dispatch_stranded(self) -> None:
         """Start what waits in sessions where nothing runs, and notice what others have removed."""
         for session_id in await self._stores.queue.stranded():
-            await self.dispatch(session_id)
-        if self._removed:
-            waiting = await self._stores.queue.still_waiting(self._removed)
-            for turn_id in set(self._removed) - waiting:
+            self._spawn(self.dispatch(session_id), f"dispatch in {session_id}")
+        # Those of now: a turn that is enqueued while the store answers waits, too.
+        if asked := set(self._removed):
+            waiting = await self._stores.queue.still_waiting(asked)
+            for turn_id in asked - waiting:
                 is_here = turn_id in self._claimed or await self._stores.turns.get(turn_id) is not None
                 self._left_the_queue(turn_id, is_removed=not is_here)
 
@@ -469,7 +472,8 @@ class Supervisor:
             del self._running[session_id]
         self._claimed.discard(turn.id)
         self._logs.release(session_id)
-        self.ended[receipt.status] = self.ended.get(receipt.status, 0) + 1
+        if receipt.last_place:  # else whoever took it over has ended it, and counts it
+            self.ended[receipt.status] = self.ended.get(receipt.status, 0) + 1
         if turn.is_over:
             self._forget(session_id, turn)
         else:

@@ -19,6 +19,7 @@ from app.cli import app
 from app.commands.database import database, database_errors, redacted, running_embedded
 from app.errors import StorageUnavailable
 from app.postgres.embedded import FAST_AND_UNSAFE, EmbeddedPostgres
+from app.postgres.migrations import newest
 from app.postgres.pool import storage_errors
 from app.settings import Settings
 
@@ -67,7 +68,7 @@ async def test_an_odd_address_is_refused_without_a_part_of_it(url: str) -> None:
 def test_an_empty_embedded_database_is_started_migrated_and_stopped(data_dir: Path) -> None:
     result = run("migrate")
     assert result.exit_code == 0, result.output
-    assert result.stdout == "The database was at revision base and is now at 0001.\n"
+    assert result.stdout == f"The database was at revision base and is now at {newest()}.\n"
     assert asyncio.run(running_embedded(data_dir)) is None
 
 
@@ -81,7 +82,7 @@ async def embedded(data_dir: Path, anyio_backend: str) -> AsyncIterator[Embedded
 
 def test_a_running_embedded_database_is_joined_and_left_running(embedded: EmbeddedPostgres) -> None:
     pid = embedded.pid
-    for said in ("was at revision base and is now at 0001", "is at revision 0001 already"):
+    for said in (f"was at revision base and is now at {newest()}", f"is at revision {newest()} already"):
         assert said in run("migrate").stdout
     assert embedded.is_healthy
     assert embedded.pid == pid
@@ -98,9 +99,9 @@ def test_a_named_database_is_moved_to_a_revision(
 ) -> None:
     monkeypatch.setenv("TARKO_DATABASE_URL", embedded_database)
     down = run("migrate", "--revision", "base")
-    assert down.stdout == "The database was at revision 0001 and is now at base.\n"
-    up = run("migrate", "--revision", "0001")
-    assert up.stdout == "The database was at revision base and is now at 0001.\n"
+    assert down.stdout == f"The database was at revision {newest()} and is now at base.\n"
+    up = run("migrate", "--revision", str(newest()))
+    assert up.stdout == f"The database was at revision base and is now at {newest()}.\n"
     wrong = run("migrate", "--revision", "nonsense")
     assert wrong.exit_code == 1
     assert wrong.stderr.endswith("(bad_configuration)\n")

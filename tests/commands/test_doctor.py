@@ -15,6 +15,7 @@ from app.errors import ConfigurationError
 from app.postgres import migrations
 from app.postgres.data_directory import DataDirectory
 from app.postgres.embedded import FAST_AND_UNSAFE, EmbeddedPostgres
+from app.postgres.migrations import newest
 from app.settings import Settings
 from tests.commands.scripted_server import ScriptedServer, answers, refuses
 
@@ -90,7 +91,7 @@ def test_a_named_database_is_looked_at(embedded_database: str, monkeypatch: pyte
     monkeypatch.setenv("TARKO_DATABASE_URL", embedded_database)
     result = run()
     assert result.exit_code == 0
-    assert "at 0001, the newest" in result.stdout
+    assert f"at {newest()}, the newest" in result.stdout
     assert "data directory" not in result.stdout
 
 

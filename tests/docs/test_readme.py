@@ -32,7 +32,9 @@ def free_port() -> int:
 
 def environment_of(data: Path, port: int) -> dict[str, str]:
     """An environment for a server of its own."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TARKO_")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("TARKO_", "MAKE"))
+    }
     return environment | {"TARKO_PORT": str(port), "TARKO_DATA_DIR": str(data)}
 
 

@@ -63,7 +63,10 @@ async def test_a_beat_that_fails_is_tried_again(
     monkeypatch.setattr(heartbeat, "INTERVAL", 0.01)
     beating = Heartbeat(embedded_database, "one")
     await beating.start()
-    mine = "SELECT pid FROM pg_stat_activity WHERE query LIKE '%INSERT INTO replicas%' AND pid <> pg_backend_pid()"
+    mine = (
+        "SELECT pid FROM pg_stat_activity WHERE query LIKE '%INSERT INTO replicas%' AND pid <> pg_backend_pid()"
+        " AND datname = current_database()"
+    )
     pid = await until(lambda: ask(embedded_database, mine))
     with caplog.at_level(logging.WARNING):
         await ask(embedded_database, "SELECT pg_terminate_backend($1)", pid)
@@ -122,3 +125,23 @@ async def test_one_that_missed_a_beat_judges_nobody_for_a_while(
 
 async def steadiness(beating: Heartbeat) -> bool:
     return beating.is_steady
+
+
+async def test_a_process_that_was_stopped_itself_judges_nobody_at_once(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("app.postgres.heartbeat._now", lambda: now)
+    heartbeat = Heartbeat(database, "replica")
+    for _ in range(10):
+        heartbeat._has_beaten(now)
+        now += 1.0
+    assert heartbeat.is_steady
+    now += 8.0
+    assert not heartbeat.is_steady
+    heartbeat._has_beaten(now)
+    assert not heartbeat.is_steady
+    for _ in range(7):
+        now += 1.0
+        heartbeat._has_beaten(now)
+    assert heartbeat.is_steady

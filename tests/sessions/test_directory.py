@@ -7,7 +7,7 @@ from app.events.canonical import decode
 from app.events.ids import is_session_id, new_session_id
 from app.sessions.directory import Directory
 from app.sessions.session import Change
-from tests.log.storing import Stores, memory_stores
+from tests.log.storing import Stores, keyed, memory_stores
 
 
 @pytest.fixture
@@ -88,9 +88,12 @@ async def test_the_list_is_the_principals_own(directory: Directory) -> None:
 
 
 async def test_a_purge_counts_from_now(memory: Stores) -> None:
-    times = iter([1000, 1000, 50_000])
+    times = iter([1000, 1000, 50_000, 50_000, 50_000])
     directory = Directory(memory.sessions, clock=lambda: next(times))
     session = await directory.create("alice", "demo")
     assert await directory.message_count(session.id) == 0
     await directory.bury(session.id, "alice")
+    assert await directory.purge(48.9) == 0
+    assert [each.id for each in await directory.unfinished(48.9)] == [session.id]
+    await memory.events.write([keyed(session.id, closes=True)])
     assert await directory.purge(48.9) == 1

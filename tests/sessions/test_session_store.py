@@ -7,7 +7,7 @@ from app.events.ending import Ending
 from app.events.ids import new_session_id
 from app.sessions.session import Change, Session, Standing
 from app.sessions.store import ListPlace
-from tests.log.storing import Stores, draft, of_turn
+from tests.log.storing import Stores, draft, keyed, of_turn
 
 
 async def test_a_session_is_created_together_with_its_first_event(stores: Stores) -> None:
@@ -109,6 +109,10 @@ async def test_a_purge_removes_everything_of_old_tombstones_but_the_tombstones(s
     turn, other = await stores.new_turn(old), await stores.new_turn(living)
     await stores.sessions.bury(old, 5000)
     await stores.sessions.bury(young, 9000)
+    assert await stores.sessions.purge(9000) == 0
+    assert [each.id for each in await stores.sessions.unfinished(9000)] == [old]
+    await stores.events.write([keyed(old, draft("session_end"), closes=True)])
+    assert await stores.sessions.unfinished(9000) == []
     assert await stores.sessions.purge(9000) == 1
     assert await stores.sessions.purge(9000) == 0
     assert await stores.all(old) == []

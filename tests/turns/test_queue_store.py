@@ -182,6 +182,7 @@ async def test_keys_die_with_what_is_purged(stores: Stores) -> None:
     for each in (session, other):
         await enqueue(stores, each, key=key)
     await stores.sessions.bury(session, 5000)
+    await stores.events.write([keyed(session, closes=True)])
     assert await stores.queue.turn_of_key(session, key) is not None
     await stores.sessions.purge(FUTURE)
     assert await stores.queue.turn_of_key(session, key) is None

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from app.errors import (
 )
 from app.events.envelope import Draft, Placed
 from app.turns.admission import Key, Query
-from app.turns.deletion import delete_session
+from app.turns.deletion import delete_session, finish_deletions
 from app.turns.queue_store import MemoryQueueStore
 from app.turns.turn_store import MemoryTurnStore, TurnRow
 from tests.log.storing import Stores, draft, memory_stores, of_turn, settle, until
@@ -547,7 +547,7 @@ async def test_a_turn_that_was_taken_over_stops_its_agent_and_says_no_more(one: 
     await moments.has_cleaned_up.wait()
     await until(partial(running, one), lambda count: count == 0)
     assert (await one.stores.types(session.id))[-1] == "assistant_message_delta"
-    assert one.supervisor.ended == {"interrupted": 1}
+    assert one.supervisor.ended == {}
 
 
 async def test_a_turn_whose_process_is_gone_is_interrupted_with_what_it_had_said(
@@ -841,3 +841,14 @@ async def test_a_session_that_was_ended_meanwhile_is_deleted(memory: Process) ->
     await memory.stores.append(session.id, end, closes=True)
     with pytest.raises(SessionDeleted):
         await delete(memory, session.id)
+
+
+async def test_a_deletion_that_nobody_finished_is_finished_by_whoever_finds_it(one: Process) -> None:
+    session = await one.new_session(says_hello)
+    await one.stores.sessions.bury(session.id, 1000)
+    async with one.logs.open(session.id) as log, aclosing(log.follow(0)) as pages:
+        await finish_deletions(directory=one.directory, supervisor=one.supervisor, commit=one.commit)
+        seen = [event.type async for page in pages for event in page.events]
+    assert seen == ["session_start", "session_end"]
+    await finish_deletions(directory=one.directory, supervisor=one.supervisor, commit=one.commit)
+    assert await one.stores.types(session.id) == seen

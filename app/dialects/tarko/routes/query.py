@@ -220,7 +220,7 @@ async def _answer(parts: Parts, request: Request, asked: _Asked) -> TurnAnswer:
             if reading in done:
                 return reading.result()
             if removed in done and removed.result():
-                raise TurnRemoved("The turn was removed before it started.")
+                raise TurnRemoved("The turn was removed before it started.", details={"turnId": turn_id})
             if stops in done:
                 raise ShuttingDown("The server stops; the turn waits for another one.")
             if gone in done:
