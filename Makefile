@@ -41,9 +41,11 @@ clean:
 	  || { rm -rf .venv; echo "Python's venv module is needed (on Debian: apt install python3-venv)."; exit 1; }
 
 .venv/served: pyproject.toml constraints.txt | .venv/bin/python
-	$(PIP) install --constraint constraints.txt --editable .
+	@echo 'Installing the server into .venv …'
+	@$(PIP) install --constraint constraints.txt --editable .
 	@touch $@
 
 .venv/tested: pyproject.toml constraints.txt | .venv/bin/python
-	$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	@echo 'Installing the server and what its tests need into .venv …'
+	@$(PIP) install --constraint constraints.txt --editable '.[dev]'
 	@touch .venv/served $@

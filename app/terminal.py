@@ -46,6 +46,8 @@ def announce(settings: Settings, listener: socket.socket, *, has_own_database: b
     console.print(
         f"Database: {database} · tokens: {'asked' if settings.tokens else 'none'} · stop with Ctrl-C"
     )
+    if settings.agent != "demo" or settings.tokens:
+        return
     console.print(
         f"Try: curl -N {url}/api/v1/oneshot/query/stream -H 'content-type: application/json' "
         """-d '{"query": "thinking tools markdown"}'""",

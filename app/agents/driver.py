@@ -214,6 +214,8 @@ class Drive:
         """Also the last resort: a task that is cancelled before its first step runs nothing of `_pump`."""
         if self._guard is not None:
             self._guard.cancel()
+        for violation in self.violations:
+            log.warning("%s: the agent broke its contract: %s", self._name, violation)
         error = None if pump.cancelled() else pump.exception()
         if error is not None:
             log.error("%s: the pump broke", self._name, exc_info=error)

@@ -9,7 +9,7 @@ from app.errors import StorageUnavailable
 from app.events.canonical import decode, encode
 from app.events.envelope import Draft, Placed
 from app.postgres.pool import Pool
-from app.sessions.session import Change, Session, Standing
+from app.sessions.session import Change, Session, Standing, merged
 from app.sessions.store import ListPlace
 
 _CREATE = """
@@ -77,6 +77,8 @@ WITH gone AS MATERIALIZED (
   DELETE FROM idempotency_keys WHERE session_id IN (SELECT session_id FROM gone)
 ), no_turns AS (
   DELETE FROM turns WHERE session_id IN (SELECT session_id FROM gone) RETURNING id
+), nameless AS (
+  UPDATE sessions SET name = NULL, tags = '[]', attributes = '{}' WHERE id IN (SELECT session_id FROM gone)
 ), no_events AS (
   DELETE FROM events WHERE session_id IN (SELECT session_id FROM gone)
     AND (SELECT count(*) FROM no_turns) >= 0  -- turns before their events, as whoever retires them locks both
@@ -129,7 +131,7 @@ class PostgresSessionStore:
                 return
             name = row["name"] if change.name is None else change.name
             tags = row["tags"] if change.tags is None else encode(change.tags)
-            attributes = encode(decode(row["attributes"]) | change.attributes)
+            attributes = encode(merged(decode(row["attributes"]), change.attributes))
             await connection.execute(_UPDATE, session_id, name, tags, attributes, now)
 
     async def bury(self, session_id: str, now: int) -> bool:

@@ -68,10 +68,12 @@ RETURNING id, session_id, epoch, stored, first_seq, last_seq, trace_id, status, 
 _ASK_TO_STOP = """
 WITH head AS MATERIALIZED (
   SELECT session_id FROM heads WHERE session_id = $1 FOR UPDATE
+), turn AS MATERIALIZED (
+  SELECT id, stop FROM turns
+  WHERE session_id = (SELECT session_id FROM head) AND state = 'running' AND ($2::text IS NULL OR id = $2)
+  FOR UPDATE
 )
-UPDATE turns SET stop = 'aborted'
-WHERE session_id = (SELECT session_id FROM head) AND state = 'running' AND ($2::text IS NULL OR id = $2)
-RETURNING id"""
+UPDATE turns SET stop = 'aborted' FROM turn WHERE turns.id = turn.id RETURNING turn.id, turn.stop IS NULL AS is_first"""
 
 _ASKED_TO_STOP = """
 SELECT mine.id FROM unnest($2::text[]) AS mine(id) LEFT JOIN turns t ON t.id = mine.id
@@ -133,6 +135,8 @@ class PostgresTurnStore:
                 raise SessionDeleted(f"Session {session_id} was deleted.")
             if row["id"] is None:
                 running = await connection.fetchval(_RUNNING, session_id)
+                if running is None:
+                    raise SessionBusy("Turns wait in this session.")
                 raise SessionBusy("A turn is running in this session.", details={"turnId": running})
         return Placed(row["last_seq"], row["lasting_count"], 0, row["last_seq"] + len(drafts))
 
@@ -151,10 +155,10 @@ class PostgresTurnStore:
             row = await connection.fetchrow(_TAKE_OVER, turn.session_id, owner, turn.id, turn.epoch)
         return None if row is None else _turn(row)
 
-    async def ask_to_stop(self, session_id: str, turn_id: str | None) -> str | None:
+    async def ask_to_stop(self, session_id: str, turn_id: str | None) -> tuple[str, bool] | None:
         async with self._pool.connection() as connection:
-            stopped: str | None = await connection.fetchval(_ASK_TO_STOP, session_id, turn_id)
-            return stopped
+            row = await connection.fetchrow(_ASK_TO_STOP, session_id, turn_id)
+        return None if row is None else (row["id"], row["is_first"])
 
     async def asked_to_stop(self, owner: str, running: Collection[str]) -> Sequence[str]:
         async with self._pool.connection() as connection:

@@ -3,6 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.errors import TooLarge
+from app.events.canonical import encode
+
 
 @dataclass(frozen=True, slots=True)
 class Session:
@@ -31,6 +34,20 @@ class Standing:
     lasting: int
     running_turn: str | None
     queued: int = 0
+
+
+MAX_ATTRIBUTES = 64 * 1024
+"""Bytes of a session's attributes, encoded: they are read with every look at the session."""
+
+
+def merged(attributes: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """The attributes with a change merged in. Raises `TooLarge` when they would be more than `MAX_ATTRIBUTES`."""
+    together = attributes | change
+    if change and (size := len(encode(together))) > MAX_ATTRIBUTES:
+        raise TooLarge(
+            f"A session's metadata may have {MAX_ATTRIBUTES} bytes, not {size}.", code="attributes_too_large"
+        )
+    return together
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 from app.events.envelope import Draft, Placed
 from app.log.store import Head, MemoryEventStore, Strand
-from app.sessions.session import Change, Session, Standing
+from app.sessions.session import Change, Session, Standing, merged
 
 
 class ListPlace(NamedTuple):
@@ -32,7 +32,7 @@ class SessionStore(Protocol):
         ...
 
     async def update(self, session_id: str, change: Change, now: int) -> None:
-        """Change a session atomically."""
+        """Change a session atomically. Raises `TooLarge` when its attributes would be."""
         ...
 
     async def bury(self, session_id: str, now: int) -> bool:
@@ -86,7 +86,7 @@ class MemorySessionStore:
             session,
             name=session.name if change.name is None else change.name,
             tags=session.tags if change.tags is None else change.tags,
-            attributes=session.attributes | change.attributes,
+            attributes=merged(session.attributes, change.attributes),
             updated_at=now,
         )
 

@@ -6,6 +6,7 @@ survives any process; a removed one leaves no event. A query with an idempotency
 with that key in the session.
 """
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -94,7 +95,8 @@ class NextTurn:
 class Admitted:
     """A turn that will have an ending. `after` is a place before its first event.
 
-    `is_waiting`: it is in the queue, at `position` (1 is next). `is_repeat`: it is there since an earlier request.
+    `is_waiting`: it is in the queue, at `position` (1 is next), and `removed` will tell whether it left it because it
+    was removed. `is_repeat`: it is there since an earlier request.
     """
 
     turn_id: str
@@ -102,3 +104,4 @@ class Admitted:
     is_waiting: bool = False
     position: int = 0
     is_repeat: bool = False
+    removed: "asyncio.Future[bool] | None" = None

@@ -4,7 +4,9 @@ The tombstone comes first, and what follows can be done by any process: whoever 
 (`finish_deletions`) does the rest of it.
 """
 
-from app.errors import SessionDeleted
+import logging
+
+from app.errors import SessionDeleted, TarkoError
 from app.events.canonical import encode
 from app.events.envelope import Draft, now_ms
 from app.events.metadata import metadata
@@ -16,6 +18,8 @@ from app.sessions.session import Session
 from app.turns.supervisor import Supervisor
 
 LEFT_ALONE = 30.0
+
+_logger = logging.getLogger(__name__)
 
 
 async def delete_session(
@@ -39,6 +43,8 @@ async def finish_deletions(*, directory: Directory, supervisor: Supervisor, comm
             await _end(session, directory, supervisor, commit)
         except Dropped:
             continue  # somebody else has
+        except TarkoError as error:
+            _logger.warning("%s is not deleted yet: %s", session.id, error)
 
 
 async def _end(session: Session, directory: Directory, supervisor: Supervisor, commit: GroupCommit) -> None:

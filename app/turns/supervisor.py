@@ -181,13 +181,13 @@ class Supervisor:
         position, last = await self._stores.queue.enqueue(
             turn_id, session_id, query, first=interrupts, limit=self._limits.queue, key=key
         )
-        self._removed[turn_id] = asyncio.get_running_loop().create_future()
+        removed = self._removed[turn_id] = asyncio.get_running_loop().create_future()
         if interrupts:
             self._spawn(self._stop_what_ran(session_id, last), f"interrupt for {turn_id}")
         if session_id not in self._running:
             self._hints.queued(session_id)
             self._spawn(self.dispatch(session_id), f"dispatch in {session_id}")
-        return Admitted(turn_id, last, is_waiting=True, position=position)
+        return Admitted(turn_id, last, is_waiting=True, position=position, removed=removed)
 
     async def _repeated(self, session_id: str, key: Key) -> Admitted:
         turn_id = await self._stores.queue.turn_of_key(session_id, key)
@@ -197,13 +197,13 @@ class Supervisor:
         head = await self._stores.events.head(session_id)
         waiting = [turn.turn_id for turn in await self._stores.queue.waiting(session_id)]
         if turn_id in waiting:
-            self._removed.setdefault(turn_id, asyncio.get_running_loop().create_future())
             return Admitted(
                 turn_id,
                 head.place if head else 0,
                 is_waiting=True,
                 position=waiting.index(turn_id) + 1,
                 is_repeat=True,
+                removed=self._removed.setdefault(turn_id, asyncio.get_running_loop().create_future()),
             )
         row = await self._stores.turns.get(turn_id)
         if row is None:
@@ -253,10 +253,6 @@ class Supervisor:
         """The turns that wait in a session, next one first."""
         return await self._stores.queue.waiting(session_id)
 
-    def removed(self, turn_id: str) -> "asyncio.Future[bool]":
-        """Whether a turn that was admitted here left the queue because it was removed; pending while it waits."""
-        return self._removed.get(turn_id) or asyncio.get_running_loop().create_future()
-
     async def _start_queued(self, turn: QueuedTurn, session: Session) -> None:
         translation, drafts = self._begin(turn.turn_id, session, turn.query)
         self._claimed.add(turn.turn_id)
@@ -295,13 +291,14 @@ class Supervisor:
         if running is not None and not running.ended.done() and turn_id in (None, running.id):
             receipt = await running.stop(Ending.aborted())
             # Without a place it was taken over, and whoever did so may not have ended it yet.
-            return receipt if receipt.last_place else await self._ending_of(running.id)
+            return receipt if receipt.last_place else await self._ending_of(running.id, is_first=False)
         if turn_id is not None and not is_turn_id(turn_id):
             raise NotFound(f"The session has no turn {turn_id[:80]!r}.", code="turn_not_found")
         asked = await self._stores.turns.ask_to_stop(session_id, turn_id)
         if asked is not None:
-            self._hints.stop_turn(asked)
-            return await self._ending_of(asked)
+            stopped, is_first = asked
+            self._hints.stop_turn(stopped)
+            return await self._ending_of(stopped, is_first=is_first)
         return None if turn_id is None else await self._late_or_removed(session_id, turn_id)
 
     async def _abort_started(self, session_id: str, turn_id: str) -> Receipt:
@@ -325,8 +322,8 @@ class Supervisor:
             return await self._abort_started(session_id, turn_id)  # it left the queue while it was looked for
         return Receipt(turn_id, row.status, row.last_place)
 
-    async def _ending_of(self, turn_id: str) -> Receipt:
-        """Wait until a turn that was asked to stop has ended, wherever it runs."""
+    async def _ending_of(self, turn_id: str, *, is_first: bool) -> Receipt:
+        """Wait until a turn that was asked to stop has ended, wherever it runs. `is_first`: nobody had asked before."""
         pause = FIRST_LOOK
         deadline = time.monotonic() + LONGEST_STOP
         while True:
@@ -334,7 +331,8 @@ class Supervisor:
             if row is None:
                 raise NotFound("The session was deleted.", code="session_deleted")
             if row.status is not None:
-                return Receipt(turn_id, row.status, row.last_place, row.status == "aborted")
+                is_ours = is_first and (row.status, row.code) == ("aborted", "aborted")
+                return Receipt(turn_id, row.status, row.last_place, is_ours)
             self.stop_if_mine(turn_id)  # it was just being started here
             if time.monotonic() > deadline:
                 raise StorageUnavailable(f"{turn_id} was asked to stop and has not ended yet.")

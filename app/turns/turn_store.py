@@ -66,8 +66,11 @@ class TurnStore(Protocol):
         """Raise a running turn's epoch, so that only the caller may write; None when somebody else was first."""
         ...
 
-    async def ask_to_stop(self, session_id: str, turn_id: str | None) -> str | None:
-        """Leave word for the owner of the session's running turn (or of that turn only) to abort it; which it was."""
+    async def ask_to_stop(self, session_id: str, turn_id: str | None) -> tuple[str, bool] | None:
+        """Leave word for the owner of the session's running turn (or of that turn only) to abort it.
+
+        Returns which it was, and whether nobody had asked before.
+        """
         ...
 
     async def asked_to_stop(self, owner: str, running: Collection[str]) -> Sequence[str]:
@@ -145,13 +148,14 @@ class MemoryTurnStore:
         self._owners[turn.id] = owner
         return self._row(turn.id)
 
-    async def ask_to_stop(self, session_id: str, turn_id: str | None) -> str | None:
+    async def ask_to_stop(self, session_id: str, turn_id: str | None) -> tuple[str, bool] | None:
         head = self._log.heads.get(session_id)
         running = head.running_turn if head is not None else None
         if running is None or turn_id not in (None, running):
             return None
+        is_first = running not in self._stops
         self._stops.add(running)
-        return running
+        return running, is_first
 
     async def asked_to_stop(self, owner: str, running: Collection[str]) -> Sequence[str]:
         return [

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -38,14 +38,22 @@ def environment_of(data: Path, port: int) -> dict[str, str]:
     return environment | {"TARKO_PORT": str(port), "TARKO_DATA_DIR": str(data)}
 
 
+def iter_until(lines: Iterable[str], words: str) -> Iterator[str]:
+    """The lines up to the one that has these words."""
+    for line in lines:
+        yield line
+        if words in line:
+            return
+
+
 def _serve(command: list[str], port: int, environment: dict[str, str], cwd: Path) -> Iterator[int]:
     process = subprocess.Popen(
         command, cwd=cwd, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
     try:
         assert process.stdout is not None
-        line = process.stdout.readline()
-        assert f"http://127.0.0.1:{port}" in line, line
+        said = list(iter_until(process.stdout, f"http://127.0.0.1:{port}"))
+        assert f"http://127.0.0.1:{port}" in said[-1], said
         yield port
     finally:
         os.killpg(process.pid, signal.SIGTERM)

@@ -23,6 +23,12 @@ from tests.turns.running import COMPLETED, HI, PATIENCE, Moments, Process, kill,
 Events = AsyncIterator[AgentEvent]
 
 
+def removal(admitted: Admitted) -> "asyncio.Future[bool]":
+    """What will tell whether the turn left the queue because it was removed."""
+    assert admitted.removed is not None
+    return admitted.removed
+
+
 @pytest.fixture
 async def one(some_stores: Stores) -> AsyncIterator[Process]:
     """A process over memory and over a database."""
@@ -200,7 +206,7 @@ async def test_a_query_that_cannot_be_kept_does_not_wait(memory: Process) -> Non
 async def test_a_removed_turn_is_told_and_leaves_no_event(one: Process) -> None:
     session, script, held, first = await busy(one)
     removed, kept = [await admit(one, session, words) for words in ("removed", "kept")]
-    told = one.supervisor.removed(removed.turn_id)
+    told = removal(removed)
     receipt = await one.supervisor.abort(session.id, removed.turn_id)
     assert receipt is not None
     assert (receipt.status, receipt.is_new, receipt.last_place) == ("removed", True, 0)
@@ -211,13 +217,13 @@ async def test_a_removed_turn_is_told_and_leaves_no_event(one: Process) -> None:
     await one.ending(session, kept.turn_id)
     assert {turn for _, turn in await order(one, session)} == {first, kept.turn_id}
     assert script.asked == ["held", "kept"]
-    assert not one.supervisor.removed(kept.turn_id).done()
+    assert removal(kept).result() is False
 
 
 async def test_a_turn_that_another_process_removed_is_told(one: Process) -> None:
     session, _, _, _ = await busy(one)
     admitted = await admit(one, session, "x")
-    told = one.supervisor.removed(admitted.turn_id)
+    told = removal(admitted)
     await one.supervisor.dispatch_stranded()
     assert not told.done()
     await one.stores.queue.remove(session.id, admitted.turn_id)
@@ -228,7 +234,7 @@ async def test_a_turn_that_another_process_removed_is_told(one: Process) -> None
 async def test_a_turn_that_starts_was_not_removed(memory: Process) -> None:
     session, _, held, _ = await busy(memory)
     admitted = await admit(memory, session, "x")
-    told = memory.supervisor.removed(admitted.turn_id)
+    told = removal(admitted)
     held.may_go_on.set()
     await memory.ending(session, admitted.turn_id)
     assert not await told
@@ -246,7 +252,7 @@ async def test_an_abort_without_a_name_leaves_those_that_wait(one: Process) -> N
 async def test_a_deletion_drops_the_queue_and_tells_those_that_wait(one: Process) -> None:
     session, script, _, first = await busy(one)
     admitted = await admit(one, session, "x")
-    told = one.supervisor.removed(admitted.turn_id)
+    told = removal(admitted)
     await delete_session(
         session.id, "alice", directory=one.directory, supervisor=one.supervisor, commit=one.commit
     )

@@ -411,8 +411,8 @@ async def test_the_owner_of_the_running_turn_is_asked_to_stop_it(stores: Stores)
     turn, running_on = await stores.new_turn(session), await stores.new_turn(other)
     mine = [turn, running_on]
     assert await stores.turns.asked_to_stop("me", mine) == []
-    assert await stores.turns.ask_to_stop(session, None) == turn
-    assert await stores.turns.ask_to_stop(session, turn) == turn
+    assert await stores.turns.ask_to_stop(session, None) == (turn, True)
+    assert await stores.turns.ask_to_stop(session, turn) == (turn, False)
     assert await stores.turns.asked_to_stop("me", mine) == [turn]
     assert await stores.turns.asked_to_stop("me", []) == []
 
@@ -439,7 +439,7 @@ async def test_nobody_is_asked_to_stop_what_does_not_run(stores: Stores) -> None
     later = await enqueue(stores, session)
     for name in (ended, later, "turn_none"):
         assert await stores.turns.ask_to_stop(session, name) is None
-    assert await stores.turns.ask_to_stop(session, waiting) == waiting
+    assert await stores.turns.ask_to_stop(session, waiting) == (waiting, True)
 
 
 async def test_a_key_is_forgotten_when_it_is_old(stores: Stores) -> None:

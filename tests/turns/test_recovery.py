@@ -87,7 +87,8 @@ async def test_a_turn_whose_dispatch_got_no_answer_is_ended_once_or_started_late
         session = await one.new_session(hangs_at_first)
         first = await one.start(session)
         waiting = await one.supervisor.admit(session, asking("x"), on_busy="queue")
-        told = one.supervisor.removed(waiting.turn_id)
+        told = waiting.removed
+        assert told is not None
         queue: Any = stores.queue
         start = queue.start
 

@@ -41,8 +41,10 @@ async def _refused(request: Request, error: Exception) -> Response:
     return refusal(error)
 
 
-async def _invalid(_: Request, error: Exception) -> Response:
+async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for no other
+    if isinstance(error.body, bytes):
+        return refusal(BadRequest("Send the body as JSON, with `content-type: application/json`."))
     problems = [
         {"field": ".".join(str(step) for step in problem["loc"])[:200], "problem": problem["msg"][:500]}
         for problem in error.errors()[:20]

@@ -203,7 +203,7 @@ async def _answer(parts: Parts, request: Request, asked: _Asked) -> TurnAnswer:
     turn_id = asked.admitted.turn_id
     reading = asyncio.create_task(_read_answer(parts, asked), name=f"answer of {turn_id}")
     gone = asyncio.create_task(until_disconnect(request.receive), name=f"client of {turn_id}")
-    removed = parts.supervisor.removed(turn_id)
+    removed = asked.admitted.removed or asyncio.get_running_loop().create_future()
     stops: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def stop_waiting() -> None:
@@ -269,7 +269,7 @@ async def _stream(parts: Parts, asked: _Asked, start: Start) -> Response:
             admitted.turn_id,
             is_alone=admitted.is_waiting or admitted.is_repeat,
             notice=_queued_frame(session_id, admitted) if admitted.is_waiting else None,
-            removed=parts.supervisor.removed(admitted.turn_id) if admitted.is_waiting else None,
+            removed=admitted.removed,
             farewell=lambda place: control_frame("error", REMOVED, session_id, place, 2),
             gone=abort if asked.aborts_on_disconnect else lambda: None,
         ),

@@ -34,7 +34,6 @@ from app.transport.cursor import Start
 from app.transport.outlet import Message
 from app.transport.websocket import SERVER_STOPS, TOO_SLOW, JoinedSessions, text
 from app.transport.wire import wire_of
-from app.turns.admission import Admitted
 
 MAX_ASIDE = 32
 LAST_WORD = 5.0
@@ -170,16 +169,16 @@ class _Conversation:
         if command.sessionId not in self._joined:
             log = await self._parts.logs.take(command.sessionId)
             self._joined.join(log, Start(admitted.after))
-        if admitted.is_waiting:
-            self._tell_removal(command.sessionId, admitted)
+        if admitted.removed is not None:
+            self._tell_removal(command.sessionId, admitted.turn_id, admitted.removed)
             data = {"turnId": admitted.turn_id, "position": admitted.position}
             await self._say("query_queued", data | _request(command.requestId), command.sessionId)
 
-    def _tell_removal(self, session_id: str, admitted: Admitted) -> None:
+    def _tell_removal(self, session_id: str, turn_id: str, removed: "asyncio.Future[bool]") -> None:
         async def tell() -> None:
-            if not await asyncio.shield(self._parts.supervisor.removed(admitted.turn_id)):
+            if not await asyncio.shield(removed):
                 return
-            details = {"requestType": "send_query", "turnId": admitted.turn_id}
+            details = {"requestType": "send_query", "turnId": turn_id}
             await self._say("error", REMOVED | {"details": details}, session_id)
 
         task = asyncio.create_task(tell(), name=f"queue of {session_id}")
@@ -203,7 +202,8 @@ class _Conversation:
         if session_id is None or not self._joined.say(
             session_id, lambda place: self._message(event_type, data, session_id, place)
         ):
-            await self._send_soon(self._message(event_type, data, session_id, 0))
+            # No cursor: of a session that is not followed here, the client has been sent nothing.
+            await self._send_soon(self._message(event_type, data, None, 0))
 
     async def _send_soon(self, message: Message) -> None:
         try:
