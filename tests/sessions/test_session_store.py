@@ -3,6 +3,9 @@
 import asyncio
 from dataclasses import replace
 
+import pytest
+
+from app.errors import TooLarge
 from app.events.ending import Ending
 from app.events.ids import new_session_id
 from app.sessions.session import Change, Session, Standing
@@ -126,3 +129,14 @@ async def test_a_purge_removes_everything_of_old_tombstones_but_the_tombstones(s
     assert await stores.turns.get(other) is not None
     assert await stores.types(young) == ["session_start"]
     assert await stores.types(living) == ["session_start", "user_message", "agent_run_start"]
+
+
+async def test_attributes_are_bounded_and_a_change_beyond_it_changes_nothing(stores: Stores) -> None:
+    session = await stores.new_session()
+    await stores.sessions.update(session, Change(attributes={"a": "x" * 30_000}), 1)
+    with pytest.raises(TooLarge) as refused:
+        await stores.sessions.update(session, Change(name="n", attributes={"b": "x" * 40_000}), 2)
+    assert refused.value.code == "attributes_too_large"
+    standing = await stores.sessions.get(session)
+    assert standing is not None
+    assert (standing.session.name, list(standing.session.attributes)) == (None, ["a"])

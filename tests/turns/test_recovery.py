@@ -134,3 +134,50 @@ async def test_an_interrupt_of_a_turn_without_a_process_starts_when_that_is_ende
             await new.supervisor.recover(is_alone=True)
             assert (await new.ending(session, waiting.turn_id))[-1][1]["status"] == "completed"
             assert await ends(some_stores, session.id) == [first, waiting.turn_id]
+
+
+async def test_an_orphan_that_cannot_be_ended_holds_no_other_up() -> None:
+    stores = memory_stores()
+    sessions = []
+    async with process(stores, replica_id="dead") as dead:
+        for _ in range(2):
+            session = await dead.new_session(hangs_at_first)
+            sessions.append((session, await dead.start(session)))
+        await kill(dead)
+        async with process(stores) as one:
+            events: Any = stores.events
+            read = events.read
+
+            async def fails_for_the_first(session_id: str, which: Any) -> Any:
+                if session_id == sessions[0][0].id:
+                    raise ValueError("a broken row")
+                return await read(session_id, which)
+
+            events.read = fails_for_the_first
+            assert await one.supervisor.recover(is_alone=True) == 1
+            events.read = read
+            session, turn = sessions[1]
+            assert (await one.ending(session, turn))[-1][1]["status"] == "interrupted"
+            # The first one is this process's own now, and the next round finds it.
+            assert await one.supervisor.recover(is_alone=True) == 1
+
+
+async def test_a_recovery_that_meets_an_outage_is_tried_again() -> None:
+    stores = memory_stores()
+    async with process(stores, replica_id="dead") as dead:
+        session = await dead.new_session(hangs_at_first)
+        turn = await dead.start(session)
+        await kill(dead)
+        async with process(stores) as one:
+            turns: Any = stores.turns
+            take_over = turns.take_over
+
+            async def away(*_: Any) -> Any:
+                turns.take_over = take_over
+                raise StorageUnavailable("away")
+
+            turns.take_over = away
+            with pytest.raises(StorageUnavailable):
+                await one.supervisor.recover(is_alone=True)
+            assert await one.supervisor.recover(is_alone=True) == 1
+            assert (await one.ending(session, turn))[-1][1]["status"] == "interrupted"

@@ -852,3 +852,27 @@ async def test_a_deletion_that_nobody_finished_is_finished_by_whoever_finds_it(o
     assert seen == ["session_start", "session_end"]
     await finish_deletions(directory=one.directory, supervisor=one.supervisor, commit=one.commit)
     assert await one.stores.types(session.id) == seen
+
+
+async def test_a_deletion_that_cannot_be_finished_holds_no_other_up(caplog: pytest.LogCaptureFixture) -> None:
+    stores = memory_stores()
+    async with process(stores) as one:
+        first, second, third = [await one.new_session(says_hello) for _ in range(3)]
+        for session in (first, second, third):
+            await stores.sessions.bury(session.id, 1000)
+        sessions: Any = stores.sessions
+        count = sessions.message_count
+
+        async def fails_for_the_first(session_id: str) -> Any:
+            if session_id == first.id:
+                raise StorageUnavailable("away")
+            if session_id == second.id:
+                stores.events.forget(second.id)  # type: ignore[attr-defined]  # somebody else was quicker
+                return 0
+            return await count(session_id)
+
+        sessions.message_count = fails_for_the_first
+        await finish_deletions(directory=one.directory, supervisor=one.supervisor, commit=one.commit)
+        assert await stores.types(third.id) == ["session_start", "session_end"]
+        assert await stores.types(first.id) == ["session_start"]
+        assert f"{first.id} is not deleted yet" in caplog.text
