@@ -10,7 +10,6 @@ run: .venv/served
 
 test: .venv/tested
 	$(BIN)/python -m pytest --cov --cov-report= $(ARGS)
-	$(BIN)/coverage combine --quiet --append
 	$(BIN)/python -m tests.coverage_floors
 
 check: .venv/tested lint test

@@ -819,3 +819,48 @@ async def test_what_waited_in_a_killed_process_runs_in_the_next(some_stores: Sto
             assert await status(new, session, first) == "interrupted"
             assert await status(new, session, waiting.turn_id) == "completed"
             assert (await admit(new, session, "x", "queue", KEY)).turn_id == waiting.turn_id
+
+
+async def test_a_key_that_was_forgotten_while_it_was_refused_has_no_turn(memory: Process) -> None:
+    session = await memory.new_session(hangs)
+    key = Key("k", "hash")
+    queue: Any = memory.stores.queue
+
+    async def forgotten(*_: Any) -> None:
+        return None
+
+    queue.turn_of_key = forgotten
+    turns: Any = memory.stores.turns
+
+    async def taken(*_: Any, **__: Any) -> Any:
+        raise KeyReused("used before")
+
+    turns.start = taken
+    with pytest.raises(TurnRemoved):
+        await memory.supervisor.admit(session, HI, key=key)
+
+
+async def test_an_abort_of_another_processs_turn_waits_no_longer_than_it_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stores = memory_stores()
+    async with process(stores, replica_id="other") as other, process(stores) as one:
+        session = await other.new_session(hangs)
+        turn = await other.start(session)
+        monkeypatch.setattr("app.turns.supervisor.LONGEST_STOP", 0.0)
+        with pytest.raises(StorageUnavailable):
+            await one.supervisor.abort(session.id)
+        turns: Any = stores.turns
+
+        async def purged(_: str) -> None:
+            return None
+
+        monkeypatch.setattr(turns, "get", purged)
+        with pytest.raises(NotFound) as gone:
+            await one.supervisor.abort(session.id, turn)
+        assert gone.value.code == "session_deleted"
+
+
+async def hangs(_scope: Scope, _prompt: Prompt) -> AsyncIterator[AgentEvent]:
+    yield text("part")
+    await asyncio.Event().wait()
