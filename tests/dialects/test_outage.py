@@ -1,11 +1,14 @@
 """What clients are told while the database is away, or their session goes."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 import pytest
 
 from app.errors import StorageUnavailable
+from app.log.session_log import Page, SessionLog
 from tests.dialects.test_query import refusal
 from tests.dialects.test_stream import in_two_halves
 from tests.server import Client, Step, soon, until
@@ -50,3 +53,23 @@ async def test_a_waiting_query_of_a_session_that_is_deleted_is_told(client: Clie
     # The end of the log and the queue's being dropped are told one after the other, and either says it.
     assert refusal(await soon(waiting)) in ((404, "session_deleted"), (409, "turn_removed"))
     assert (await soon(running)).json()["status"] == "aborted"
+
+
+async def test_a_blocking_query_reads_on_after_an_outage(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follow = SessionLog.follow
+    outages: list[int] = []
+
+    async def away_at_first(log: SessionLog, after: int) -> AsyncIterator[Page]:
+        if not outages:
+            outages.append(after)
+            raise StorageUnavailable("away")
+        async with aclosing(follow(log, after)) as pages:
+            async for page in pages:
+                yield page
+
+    monkeypatch.setattr(SessionLog, "follow", away_at_first)
+    answer = await client.post(QUERY, {"sessionId": await client.session(), "query": "x"})
+    assert answer.json()["status"] == "completed"
+    assert len(outages) == 1

@@ -864,3 +864,10 @@ async def test_an_abort_of_another_processs_turn_waits_no_longer_than_it_says(
 async def hangs(_scope: Scope, _prompt: Prompt) -> AsyncIterator[AgentEvent]:
     yield text("part")
     await asyncio.Event().wait()
+
+
+async def test_keys_are_forgotten_by_their_age(memory: Process) -> None:
+    session = await memory.new_session(hangs)
+    await memory.supervisor.admit(session, HI, key=Key("k", "hash"))
+    assert await memory.supervisor.forget_keys(60) == 0
+    assert await memory.supervisor.forget_keys(-60) == 1
