@@ -25,7 +25,6 @@ MAX_BATCH_DRAFTS = 8_000
 MAX_BATCH_BYTES = 32 * 2**20
 MAX_WAITING_BYTES = 256 * 2**20
 PACE = 0.001
-LONGEST_PACE = 0.004
 RETRY_PAUSE = 0.1
 MAX_RETRY_PAUSE = 1.0
 
@@ -101,20 +100,17 @@ class GroupCommit:
         self.waiting_drafts += len(drafts)
 
     async def _run(self) -> None:
-        began = took = 0.0
+        began = 0.0
         while True:
             await self._arrived.wait()
-            # A write that takes long says that there is much to do: then fewer, larger ones are cheaper.
-            pace = min(max(PACE, took * 2), LONGEST_PACE)
-            ahead = began + pace - time.monotonic()
+            ahead = began + PACE - time.monotonic()
             if ahead > 0 and self.waiting_drafts > 1:
                 await asyncio.sleep(ahead)
             began = time.monotonic()
             self._taken = self._take()
             await self._write(self._taken)
             self._taken = []
-            took = time.monotonic() - began
-            self.waited += took
+            self.waited += time.monotonic() - began
 
     def _take(self) -> list[Strand]:
         drafts = size = 0
