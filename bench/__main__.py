@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import uvloop
 
-from bench import burst, footprint, history, idle, live, readers
+from bench import burst, footprint, history, idle, live, readers, stopped
 from bench.processes import Others
 from bench.report import Report
 from bench.scene import Scene, scene
@@ -23,7 +23,11 @@ STAGES: Mapping[str, Callable[[Scene], Awaitable[None]]] = {
     "history": history.measure,
     "footprint": footprint.measure,
 }
-BY_HAND: Mapping[str, Callable[[Scene], Awaitable[None]]] = {"idle": idle.hold, "storm": idle.storm}
+BY_HAND: Mapping[str, Callable[[Scene], Awaitable[None]]] = {
+    "idle": idle.hold,
+    "storm": idle.storm,
+    "stopped": stopped.measure,
+}
 ALL = {**STAGES, **BY_HAND}
 
 

@@ -11,15 +11,16 @@ from app.drill.stage import Stage, now_ms
 
 ABORT_LIMIT = 1.0
 STAND_STILL = (6.5, 9.0)
-LOAD = Load(sessions=6, prompt="300 20")
+SHORT = Load(sessions=6, prompt="300 20")
+LONG = Load(sessions=50, prompt="100 60")
 LOST = Expected(("completed", "aborted", "interrupted"), usable_in=14)
 
 
 async def lose_replica(stage: Stage, findings: Findings) -> None:
-    """One round: dead in even ones, standing still in odd ones."""
-    is_kill = findings.rounds % 2 == 0
+    """One round: standing still in every second one of a short drill, in every fourth of a long one; dead in the others."""
+    is_kill = (findings.rounds + 1) % (2 if stage.is_short else 4) != 0
     lost = stage.chance.choice(stage.replicas)
-    async with stage.scene(findings, LOAD, LOST) as scene:
+    async with stage.scene(findings, SHORT if stage.is_short else LONG, LOST) as scene:
         await stage.pause(0.3, 1)
         await _abort_through_the_other(scene, findings)
         scene.orphaned_at = now_ms()

@@ -16,7 +16,7 @@ ENDED = Expected(("completed", "aborted"))
 
 async def terminate(stage: Stage, findings: Findings) -> None:
     """One round: one of the replicas is stopped, the other goes on."""
-    streams = 60 if stage.is_short else 600
+    streams = 60 if stage.is_short else 1000
     load = Load(sessions=6 if stage.is_short else 20, prompt=TURNS_OUTLAST_THE_GRACE, kinds=("sse", "ws"))
     replica = stage.replicas[0]
     async with stage.scene(findings, load, ENDED) as scene:
