@@ -161,7 +161,8 @@ class Scene:
         while time.monotonic() < began + 2 * limit:
             base = self.web.bases[number % len(self.web.bases)]
             told = await self.asker.query(base, session_id, self._load.last_prompt)
-            self._last_turns.add(told.turn_id)
+            if told.ending is not None:  # a refusal names the turn that is in its way
+                self._last_turns.add(told.turn_id)
             wanted = self._expected.last_ending
             if told.ending is not None and wanted in (None, told.ending):
                 break

@@ -13,6 +13,7 @@ from app.drill.faults import FAULTS, Fault
 from app.drill.findings import Findings
 from app.drill.local import Plan, drill
 from app.drill.network import why_not
+from app.drill.scene import ORPHAN_LIMIT
 from app.drill.stage import Stage
 from tests.server import serving
 
@@ -28,6 +29,8 @@ async def test_no_fault_breaks_a_promise() -> None:
     assert len(found) == len(FAULTS)
     assert sum(findings.figures.turns["interrupted"] for findings in found) > 0
     assert sum(findings.figures.resumed for findings in found) > 0
+    lost = next(findings for findings in found if findings.fault == "F11")
+    assert 0 < lost.figures.slowest_orphan <= ORPHAN_LIMIT
 
 
 def run(*words: str) -> Result:
