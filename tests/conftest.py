@@ -6,6 +6,7 @@ second server is used where one is on the machine; with TARKO_REQUIRE_ALL=1 its 
 
 import itertools
 import os
+import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -32,6 +33,9 @@ TEMPLATE = "template_of_tests"
 EMPTY = """
 DELETE FROM events; DELETE FROM heads; DELETE FROM turns; DELETE FROM sessions; DELETE FROM replicas;
 DELETE FROM queued_turns; DELETE FROM idempotency_keys"""
+
+# A shell starts what it puts into the background with SIGINT ignored, and children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 for _name in [name for name in os.environ if name.startswith("TARKO_") and name not in (REQUIRE_ALL, LONG)]:
     del os.environ[_name]
@@ -152,6 +156,7 @@ async def stores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     name, _, way = request.param.partition("-")
     if way == "copy":
         monkeypatch.setattr(event_store, "COPY_FROM", 0)
+        monkeypatch.setattr(event_store, "COPY_EACH", 0)
     async with own_database(request.getfixturevalue(f"{name}_server")) as url, open_stores(url) as found:
         yield found
 

@@ -1,9 +1,9 @@
 """The log's storage in PostgreSQL.
 
 Places are given in the transaction that stores the events: it locks the heads of the sessions, in id order, then the
-turns, and counts on. A small batch is one statement; from `COPY_FROM` drafts on, the same steps are taken one by one
-around a COPY, which is faster per row. Both say what became of each strand: placed, repeated (an earlier try had stored
-it), or dropped.
+turns, and counts on. A batch is one statement, unless its strands are long: then the same steps are taken one by one
+around a COPY, which costs less per row but answers six times, each time at a later turn of the loop. Both say what became
+of each strand: placed, repeated (an earlier try had stored it), or dropped.
 """
 
 from collections.abc import Sequence
@@ -18,6 +18,8 @@ from app.log.store import Head, Slice, Strand, StrandRejected
 from app.postgres.pool import Connection, Pool
 
 COPY_FROM = 100
+COPY_EACH = 10
+"""A COPY is for so many drafts in all, and for so many in a strand on average."""
 
 _STRAND = """
 WITH strand AS (
@@ -174,9 +176,10 @@ class PostgresEventStore:
 
     async def write(self, strands: Sequence[Strand]) -> list[Placed | None]:
         count = sum(len(strand.drafts) for strand in strands)
+        is_long = count >= max(COPY_FROM, COPY_EACH * len(strands))
         try:
             async with self._pool.connection() as connection:
-                if count < COPY_FROM:
+                if not is_long:
                     return await _append(connection, strands)
                 async with connection.transaction():
                     return await _copy(connection, strands)

@@ -50,12 +50,18 @@ def storage_errors() -> Iterator[None]:
 
 
 class Pool:
-    """Up to `size` connections, opened as they are needed."""
+    """Up to `size` connections, opened as they are needed.
+
+    What comes back from a block that went well is kept at hand, unless somebody waits for it: through the driver's own
+    pool, each use would wait for several turns of the loop, and a busy one turns slowly.
+    """
 
     def __init__(self, url: str, *, size: int) -> None:
         self.url = url
         self.size = size
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self._at_hand: list[Connection] = []
+        self._waiting = 0
 
     async def open(self) -> None:
         """Connect once, so that a wrong address is found at the start."""
@@ -80,6 +86,8 @@ class Pool:
             return
         try:
             async with asyncio.timeout(2):
+                for connection in self._at_hand:
+                    await self._pool.release(connection)
                 await self._pool.close()
         except TimeoutError:
             self._pool.terminate()
@@ -90,13 +98,35 @@ class Pool:
         if self._pool is None:
             raise StorageUnavailable("The database is not connected.")
         with storage_errors():
-            async with self._pool.acquire(timeout=ACQUIRE_TIMEOUT) as connection:
+            connection = await self._acquire(self._pool)
+            is_whole = False
+            try:
                 yield connection
+                is_whole = not connection.is_closed()
+            finally:
+                if is_whole and not self._waiting:
+                    self._at_hand.append(connection)
+                else:
+                    await self._pool.release(connection)
+
+    async def _acquire(self, pool: "asyncpg.Pool[asyncpg.Record]") -> Connection:
+        while self._at_hand:
+            connection = self._at_hand.pop()
+            if not connection.is_closed():
+                return connection
+            await pool.release(connection)
+        self._waiting += 1
+        try:
+            return await pool.acquire(timeout=ACQUIRE_TIMEOUT)
+        finally:
+            self._waiting -= 1
 
     @property
     def in_use(self) -> int:
         """How many connections are busy."""
-        return 0 if self._pool is None else self._pool.get_size() - self._pool.get_idle_size()
+        if self._pool is None:
+            return 0
+        return self._pool.get_size() - self._pool.get_idle_size() - len(self._at_hand)
 
 
 async def _prepare(connection: "asyncpg.Connection[asyncpg.Record]") -> None:

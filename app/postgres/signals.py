@@ -5,7 +5,8 @@ into the next, so a notification's lock (it is instance-wide) is taken at most o
 silence, while the listening connection is down; therefore whoever listens again, and everyone now and then, looks at the
 heads of what is read here. A process that knows of no other sends and looks at nothing.
 
-The payload is lines of `<kind> <words>`, the first line the sender; one that would grow too long says `look` instead.
+The payload is lines of `<kind> <words>`, the first line the sender. Where the moved sessions would make it too long it says
+`look` instead of them; stops and queues that do not fit wait for the next one.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from app.postgres.pool import Pool
 
 CHANNEL = "tarko"
 MAX_PAYLOAD = 7_000
+MAX_LINES = 80  # of up to 50 bytes each
 RETRY = 0.5
 ALIVE = 5.0
 LOOK = 2.0
@@ -51,7 +53,7 @@ class Signals:
         self._pool = pool
         self._id = replica_id
         self._places: dict[str, int] = {}
-        self._lines: set[str] = set()
+        self._lines: dict[str, None] = {}
         self._waiting = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._ears: Ears | None = None
@@ -90,7 +92,7 @@ class Signals:
 
     def _say(self, line: str) -> None:
         if self.others:
-            self._lines.add(line)
+            self._lines[line] = None
             self._waiting.set()
 
     async def _speak(self) -> None:
@@ -105,15 +107,15 @@ class Signals:
                 _logger.debug("a hint was lost: %s", error)
 
     def _payload(self) -> str:
-        lines = [
-            self._id,
-            *self._lines,
-            *(f"moved {session} {place}" for session, place in self._places.items()),
-        ]
-        self._places = {}
-        self._lines = set()
-        payload = "\n".join(lines)
-        return payload if len(payload) <= MAX_PAYLOAD else f"{self._id}\nlook"
+        fitting = list(self._lines)[:MAX_LINES]
+        for line in fitting:
+            del self._lines[line]
+        if self._lines:
+            self._waiting.set()
+        places, self._places = self._places, {}
+        moved = [f"moved {session} {place}" for session, place in places.items()]
+        payload = "\n".join([self._id, *fitting, *moved])
+        return payload if len(payload) <= MAX_PAYLOAD else "\n".join([self._id, *fitting, "look"])
 
     # ── hearing ──────────────────────────────────────────────────────────────────────────────────────────────────
 

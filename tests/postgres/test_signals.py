@@ -150,6 +150,20 @@ async def test_a_hint_too_long_to_send_says_look(
             assert said == ["one\nlook"]
 
 
+async def test_stops_and_queues_are_told_however_much_there_is_to_say(
+    embedded_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signalling, "LOOK", NEVER)
+    stops = [f"turn_{n:026}" for n in range(1000)]
+    async with process(embedded_database, "two") as two, process(embedded_database, "one") as one:
+        one.signals.moved({f"sess_{n:026}": n for n in range(1000)})
+        for turn_id in stops:
+            one.signals.stop_turn(turn_id)
+        one.signals.queued("sess_a")
+        await until(lambda: bool(two.queued))
+        assert two.stopped == stops
+
+
 async def test_a_listener_that_was_cut_listens_again_and_looks_for_what_it_missed(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,7 +229,7 @@ async def test_one_that_is_alone_says_nothing_and_notices_when_it_no_longer_is(
             one.signals.moved({"sess_a": 2})
             await until(lambda: two.moved == {"sess_a": 2})
             assert (two.queued, two.stopped) == ([], [])
-            assert said == ["two\nlook", "one\nmoved sess_a 2"]
+            await until(lambda: said == ["two\nlook", "one\nmoved sess_a 2"])
 
 
 async def test_one_whose_neighbours_beat_no_longer_is_alone_again(

@@ -440,6 +440,7 @@ async def test_a_write_whose_answer_was_lost_is_stored_and_shown_once(
     """The like of D10: the commit's answer was lost, and the batch is sent again."""
     if way == "COPY":
         monkeypatch.setattr(event_store, "COPY_FROM", 0)
+        monkeypatch.setattr(event_store, "COPY_EACH", 0)
     [host] = httpx.QueryParams(embedded_database.partition("?")[2]).get_list("host")
     way_there = LosingAnswers(f"{host}/.s.PGSQL.5432")
     async with (
