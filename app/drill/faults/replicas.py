@@ -12,7 +12,7 @@ from app.drill.stage import Stage, now_ms
 ABORT_LIMIT = 1.0
 STAND_STILL = (6.5, 9.0)
 SHORT = Load(sessions=6, prompt="300 20")
-LONG = Load(sessions=50, prompt="100 60")
+LONG = Load(sessions=50, prompt="100 60", kinds=("sse", "ws"))  # fifty that poll would be a load of their own
 LOST = Expected(("completed", "aborted", "interrupted"), usable_in=14)
 
 
