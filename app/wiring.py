@@ -35,7 +35,7 @@ from app.turns.queue_store import QueueStore
 from app.turns.supervisor import Limits, Stores, Supervisor
 from app.turns.turn_store import TurnStore
 
-ORPHAN_INTERVAL = 2.0
+ORPHAN_INTERVAL = 1.0
 UPKEEP_INTERVAL = 15.0
 WATCH_INTERVAL = 1.0
 TOMBSTONE_AGE = 60.0

@@ -388,7 +388,7 @@ def test_an_unknown_event_cannot_pretend_to_be_ours(script: Script, event_type: 
         {"type": "x" * 201},
         {"type": "plan", "x": math.nan},
         {"type": "plan", 1: "x"},
-        {"type": "plan", "x": object()},
+        {"type": "plan", "x": Ellipsis},
         {"type": "tool_started", "id": "a", "name": "n", "args": {"x": math.inf}},
         {"type": "tool_ended", "id": "a", "content": b"bytes"},
         {"type": "tool_ended", "id": "a", "content": {1: 2}},
