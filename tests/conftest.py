@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import asyncpg
+import hypothesis
 import pytest
 from anyio.from_thread import start_blocking_portal
 
@@ -36,6 +37,9 @@ DELETE FROM queued_turns; DELETE FROM idempotency_keys"""
 
 # A shell starts what it puts into the background with SIGINT ignored, and children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 for _name in [name for name in os.environ if name.startswith("TARKO_") and name not in (REQUIRE_ALL, LONG)]:
     del os.environ[_name]
