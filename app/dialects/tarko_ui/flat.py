@@ -17,8 +17,8 @@ from functools import lru_cache
 from typing import Any
 
 from app.events.canonical import decode, encode, encode_text
-from app.events.envelope import Envelope
-from app.events.ids import event_id_prefix
+from app.events.envelope import Envelope, now_ms
+from app.events.ids import event_id, event_id_prefix
 
 _STATUS = {"completed": "idle", "failed": "error", "interrupted": "error", "aborted": "aborted"}
 _DELTAS = {
@@ -58,9 +58,15 @@ def frame(flat: bytes) -> bytes:
     return b"data: %b\n\n" % flat
 
 
-def flat_event(event_id: str, event_type: str, timestamp: int, **fields: Any) -> bytes:
-    """A flat event that is not in the log."""
-    return encode({"id": event_id, "type": event_type, "timestamp": timestamp, **fields})
+def refused(session_id: str, place: int, code: str, why: str) -> bytes:
+    """The frames that tell why no turn was started: a notice and an end. They are not in the log, which is at `place`."""
+    own_id = event_id(session_id, place)
+    base = {"timestamp": now_ms(), "sessionId": session_id}
+    notice = {"level": "error", "message": why, "details": {"errorCode": code}}
+    end = {"iterations": 0, "elapsedMs": 0, "status": "error"}
+    return frame(encode({"id": f"{own_id}~1", "type": "system"} | base | notice)) + frame(
+        encode({"id": f"{own_id}~2", "type": "agent_run_end"} | base | end)
+    )
 
 
 def message(event: Envelope) -> bytes:
