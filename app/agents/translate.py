@@ -136,6 +136,7 @@ class Translation:
 
     def end(self, ending: Ending) -> list[Draft]:
         """The events that close the turn, `agent_run_end` last."""
+        marks = metadata("server", self._trace_id, iterations=max(1, self._segments))
         drafts: list[Draft] = self._close_thinking()
         if self._text is None:
             drafts += self._open_text()
@@ -154,7 +155,6 @@ class Translation:
         }
         if ending.data is not ABSENT:
             end["data"] = ending.data
-        marks = metadata("server", self._trace_id, iterations=self._segments)
         drafts.append(self._draft("agent_run_end", end, marks))
         return drafts
 

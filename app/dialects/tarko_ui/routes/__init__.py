@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 
 from app.dialects.parts import Parts
-from app.dialects.tarko_ui.routes import events, page, query, service, sessions, share
+from app.dialects.tarko_ui.routes import events, page, query, service, sessions, share, summary
 from app.dialects.tarko_ui.settling import Settling
 
 fonts = page.fonts
@@ -19,5 +19,6 @@ def routers(parts: Parts, title: str) -> list[APIRouter]:
         events.router(parts),
         query.router(parts, settling),
         share.router(parts, title),
+        summary.router(parts),
         page.router(title),
     ]
