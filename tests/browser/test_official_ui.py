@@ -1,5 +1,6 @@
 """The official Tarko UI of PyPI, unmodified, in a real browser against a real server."""
 
+import base64
 import json
 import re
 from collections.abc import AsyncIterator
@@ -19,11 +20,16 @@ PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgG
 
 
 @pytest.fixture
-async def visitor(browser: Browser) -> AsyncIterator[BrowserContext]:
+def problems() -> list[str]:
+    """What the visitor's pages complain of: must be empty at the end."""
+    return []
+
+
+@pytest.fixture
+async def visitor(browser: Browser, problems: list[str]) -> AsyncIterator[BrowserContext]:
     """A visitor without internet. The UI's web fonts are refused by the page's policy, and nothing else is."""
     context = await browser.new_context(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
     context.set_default_timeout(PATIENCE_MS)
-    problems: list[str] = []
 
     async def refuse(route: Route) -> None:
         problems.append(f"asked of another host: {route.request.url}")
@@ -172,7 +178,8 @@ async def test_a_second_tab_is_told_that_the_session_is_busy(
     ui: OfficialUi, visitor: BrowserContext, open_server: ServerProcess, stage: Stage, api: Api
 ) -> None:
     session_id = await api.create("Shared")
-    await ui.visit(open_server.url, f"/ui/{session_id}")
+    async with ui.page.expect_response("**/sessions/status?*"):
+        await ui.visit(open_server.url, f"/ui/{session_id}")
     await ui.is_idle()
     await api.query(session_id, "From elsewhere")
     turn = await stage.turn()
@@ -218,7 +225,7 @@ async def test_sessions_are_named_switched_and_deleted(
     await expect(ui.answers).to_have_text("The first answer.")
 
     await ui.task("The first question").hover()
-    await ui.page.get_by_title("Edit task name").first.click()
+    await ui.page.get_by_title("Edit task name").locator("visible=true").click()
     name = ui.page.locator("input:visible:not([aria-label])")
     await name.fill("A better name")
     await name.press("Enter")
@@ -228,8 +235,9 @@ async def test_sessions_are_named_switched_and_deleted(
     await expect(ui.task("A better name")).to_be_visible()
 
     await ui.task("A better name").hover()
-    await ui.page.get_by_title("Delete task").first.click()
-    await expect(ui.task("A better name")).to_have_count(0)
+    await ui.page.get_by_title("Delete task").locator("visible=true").click()
+    await ui.page.get_by_role("button", name="Delete", exact=True).click()
+    await expect(ui.page.get_by_text("A better name")).to_have_count(0)
     assert first not in [session["id"] for session in await sessions(ui.page, open_server)]
 
 
@@ -278,9 +286,9 @@ async def test_an_image_is_sent_and_shown_again(
 ) -> None:
     await ui.visit(open_server.url)
     await ui.page.locator("input[type=file]").first.set_input_files(
-        {"name": "pixel.png", "mimeType": "image/png", "buffer": __import__("base64").b64decode(PIXEL)}
+        {"name": "pixel.png", "mimeType": "image/png", "buffer": base64.b64decode(PIXEL)}
     )
-    await expect(ui.page.get_by_alt_text("Image preview").locator("visible=true").first).to_be_visible()
+    await expect(ui.page.get_by_alt_text("Preview").locator("visible=true").first).to_be_visible()
     await ui.send("What is it?")
     await (await stage.turn()).complete("A pixel.")
     await ui.is_idle()
@@ -292,12 +300,10 @@ async def test_an_image_is_sent_and_shown_again(
 
 
 async def test_html_of_an_agent_is_shown_and_runs_no_script(
-    ui: OfficialUi, open_server: ServerProcess, stage: Stage
+    ui: OfficialUi, problems: list[str], open_server: ServerProcess, stage: Stage
 ) -> None:
     """The UI shows it in a frame of the page's own origin, where a script could use the visitor's login."""
     evil = "<h1>Shown</h1><script>document.body.append('owned'); parent.document.title = 'owned'</script>"
-    messages: list[str] = []
-    ui.page.on("console", lambda message: messages.append(message.text))
     await ui.visit(open_server.url)
     await ui.send("Write a page")
     turn = await stage.turn()
@@ -308,6 +314,9 @@ async def test_html_of_an_agent_is_shown_and_runs_no_script(
     await expect(frame.locator("body")).not_to_contain_text("owned")
     assert "owned" not in await ui.page.title()
     await turn.complete("Done.")
+    assert problems
+    assert all("inline script" in problem for problem in problems)
+    problems.clear()
 
 
 async def test_the_ui_works_behind_a_prefix(ui: OfficialUi, open_server: ServerProcess, stage: Stage) -> None:
