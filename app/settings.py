@@ -52,4 +52,5 @@ class Settings(BaseSettings):
     openai_base_url: str | None = Field(None, description="Where the `openai` agent finds its model.")
     openai_api_key: str | None = Field(None, repr=False, description="Its key; local servers take any.")
     openai_model: str = Field("gpt-4o-mini", description="Its model.")
+    openai_models: str = Field("", description="Others that a session may choose, by comma.")
     openai_system_prompt: str | None = Field(None, description="What the model is told first.")

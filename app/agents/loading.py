@@ -58,6 +58,7 @@ def _openai_agent(settings: Settings) -> Agent:
 
     return OpenAIChatAgent(
         model=settings.openai_model,
+        other_models=filter(None, map(str.strip, settings.openai_models.split(","))),
         base_url=settings.openai_base_url,
         api_key=settings.openai_api_key,
         system_prompt=settings.openai_system_prompt,
