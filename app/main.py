@@ -23,6 +23,7 @@ from app.dialects.operations import health, metrics
 from app.dialects.tarko import errors
 from app.dialects.tarko.messages import EventEnvelope, Refusal
 from app.dialects.tarko.routes import events, query, sessions, socket
+from app.dialects.tarko_ui import routes as tarko_ui
 from app.postgres.pool import Pool
 from app.settings import Settings
 from app.transport import wire
@@ -117,6 +118,7 @@ def _routers(server: Server) -> list[APIRouter]:
         sessions.router(parts),
         events.router(parts),
         query.router(parts),
+        *tarko_ui.routers(parts),
         health.router(server.problems),
         metrics.router(server.readings()),
     ]

@@ -11,7 +11,7 @@ from app.agents.contract import Agent
 from app.agents.driver import abandoned_pumps
 from app.agents.loading import agent_name, load_agent
 from app.dialects.operations.metrics import Reading
-from app.dialects.tarko.parts import Parts
+from app.dialects.parts import Parts
 from app.errors import StorageUnavailable
 from app.log.group_commit import GroupCommit
 from app.log.history import HistoryStore

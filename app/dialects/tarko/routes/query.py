@@ -12,6 +12,8 @@ from fastapi import APIRouter, Header, Request, Response
 from pydantic import BaseModel
 
 from app.agents.prompt import prompt_of
+from app.dialects.parts import Parts, principal_of
+from app.dialects.strict import StrictRoute
 from app.dialects.tarko.answer import TurnAnswer
 from app.dialects.tarko.messages import (
     AbortQuery,
@@ -26,9 +28,7 @@ from app.dialects.tarko.messages import (
     TurnOptions,
 )
 from app.dialects.tarko.nested import control_frame, query_frames
-from app.dialects.tarko.parts import Parts, principal_of
 from app.dialects.tarko.routes.sessions import SessionParam, agent_for
-from app.dialects.tarko.routes.strict import StrictRoute
 from app.dialects.tarko.schema import STREAM_RESPONSE
 from app.errors import SessionDeleted, ShuttingDown, StorageUnavailable
 from app.events.canonical import encode
