@@ -117,7 +117,7 @@ class _Asking:
             frames = await asyncio.shield(opening)
         except asyncio.CancelledError:
             raise  # `stop` waits for it
-        except (NoAnswer, Refused):
+        except (NoAnswer, NotTarko, Refused):
             self.may_run = may_have_run
             self._opening = None
             raise
