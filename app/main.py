@@ -87,7 +87,7 @@ class Application:
             for router in _routers(server):
                 self.api.include_router(router)
             self.api.router.routes.append(socket.route(server.parts))
-            self.api.router.routes.extend(_pages())
+            self.api.router.routes.extend([*_pages(), tarko_ui.fonts()])
             yield server
 
     @asynccontextmanager
@@ -118,7 +118,7 @@ def _routers(server: Server) -> list[APIRouter]:
         sessions.router(parts),
         events.router(parts),
         query.router(parts),
-        *tarko_ui.routers(parts),
+        *tarko_ui.routers(parts, server.settings.ui_title),
         health.router(server.problems),
         metrics.router(server.readings()),
     ]
@@ -141,7 +141,7 @@ class _Assets(StaticFiles):
 
 
 def _is_page(path: str) -> bool:
-    return path == "/" or path.startswith("/assets/")
+    return path == "/" or path.startswith("/assets/") or tarko_ui.is_public(path)
 
 
 def _described(document: dict[str, Any]) -> dict[str, Any]:

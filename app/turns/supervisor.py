@@ -21,7 +21,7 @@ from app.errors import BadRequest, NotFound, SessionBusy, ShuttingDown, StorageU
 from app.events.canonical import NotJson
 from app.events.ending import Ending
 from app.events.envelope import Draft, Placed, now_ms, place
-from app.events.ids import is_turn_id, new_turn_id
+from app.events.ids import is_turn_id, new_session_id, new_turn_id
 from app.log.group_commit import GroupCommit
 from app.log.hints import Hints
 from app.log.logs import Logs
@@ -30,6 +30,7 @@ from app.log.store import EventStore, Fence
 from app.log.writers import TurnWriter
 from app.sessions.session import Session
 from app.turns.admission import Admitted, Key, KeyReused, OnBusy, Query, QueuedTurn, QueueFull, TurnRemoved
+from app.turns.aside import ask_aside
 from app.turns.queue_store import QueueStore
 from app.turns.recovery import Recovery
 from app.turns.transcript import LogTranscript
@@ -372,6 +373,17 @@ class Supervisor:
         running = await self._stores.turns.get(head.running_turn)
         if running is not None and running.first_place <= at:
             await self.abort(session_id, running.id)
+
+    async def ask_aside(self, session: Session, text: str, patience: float) -> str | None:
+        """What the session's agent says to a text outside of the session; None when it does not say so in time.
+
+        Raises `NotFound` when the agent is not served here, `ShuttingDown`.
+        """
+        if self.is_draining:
+            raise ShuttingDown("The server is shutting down.")
+        scope: Scope = {"session": new_session_id(), "principal": session.principal}
+        bounds = self._limits.bounds
+        return await ask_aside(self._agent(session), scope, {"text": text}, patience=patience, bounds=bounds)
 
     async def drain(self, grace: float) -> None:
         """Admit no more turns and end those that run, within `grace` seconds. Turns that wait are left to others.

@@ -5,6 +5,8 @@ from typing import Any
 from app.sessions.session import Session
 
 VERSION = 1
+COMPUTED = frozenset({"version", "agentInfo"})
+"""Fields of the metadata that no client can change."""
 
 
 def session_info(session: Session) -> dict[str, Any]:
