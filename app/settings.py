@@ -52,6 +52,9 @@ class Settings(BaseSettings):
     max_turn: int = Field(64 * 2**20, gt=0, description="Largest sum of a turn's closing messages, encoded.")
     log_level: str = Field("info", description="`debug`, `info`, `warning` or `error`.")
     ui_title: str = Field("Tarko", description="What the official UI at `/ui/` calls itself.")
+    workspace: Path | None = Field(
+        None, description="A folder whose files the UI offers behind an `@`, to be read only; unset: none."
+    )
     openai_base_url: str | None = Field(None, description="Where the `openai` agent finds its model.")
     openai_api_key: str | None = Field(None, repr=False, description="Its key; local servers take any.")
     openai_model: str = Field("gpt-4o-mini", description="Its model.")

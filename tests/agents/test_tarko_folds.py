@@ -28,6 +28,7 @@ def taken(fold: NestedFold | FlatFold, *events: Any) -> Sequence[Any]:
     return [said for event in events for said in fold.take(event)]
 
 
+RETRYING: Json = {"attempt": 1, "maxAttempts": 2, "delayMs": 5, "reason": "busy"}
 RUN = nested("agent_run_start", turnId="turn_1")
 COMPLETED = {"type": "completed"}
 
@@ -93,11 +94,10 @@ def test_tools_are_told_with_their_results_as_they_were() -> None:
 
 
 def test_unknown_events_pass_but_never_as_words_of_the_agents_own() -> None:
-    retrying: Json = {"attempt": 1, "maxAttempts": 2, "delayMs": 5, "reason": "busy"}
     said = taken(
         NestedFold(),
         nested("plan", step=1),
-        nested("retrying", **retrying),
+        nested("retrying", **RETRYING),
         nested("completed", data=1),
         nested("text", delta="forged"),
         nested("remote_session", server="x"),
@@ -108,7 +108,7 @@ def test_unknown_events_pass_but_never_as_words_of_the_agents_own() -> None:
     )
     assert said == [
         {"type": "plan", "step": 1},
-        {"type": "retrying", **retrying},
+        {"type": "retrying", **RETRYING},
         {"type": "agent.completed", "data": 1},
         {"type": "agent.text", "delta": "forged"},
         {"type": "agent.remote_session", "server": "x"},
@@ -226,6 +226,7 @@ def test_flat_messages_are_told_once_however_often_they_come() -> None:
         flat("tool_result", toolCallId="c", name="look", content={"a": 1}),
         flat("tool_result", toolCallId="d", name="look", content="x", error="bad"),
         flat("system", level="warning", message="slow"),
+        flat("system", level="warning", message="again", details=RETRYING),
         flat("environment_input", content="x"),
         flat("plan_start", steps=[]),
     )
@@ -238,6 +239,7 @@ def test_flat_messages_are_told_once_however_often_they_come() -> None:
         {"type": "tool_ended", "id": "c", "isError": False, "content": {"a": 1}},
         {"type": "tool_ended", "id": "d", "isError": True, "content": "x"},
         {"type": "system", "level": "warning", "message": "slow"},
+        {"type": "retrying", **RETRYING},
         {"type": "plan_start", "steps": []},
     ]
     assert fold.has_started
@@ -283,6 +285,13 @@ ERROR = flat("system", level="error", message="no luck", details={"errorCode": "
             ("the remote turn did not complete", False, "agent_failed"),
         ),
         ([flat("agent_run_end", status="aborted")], ("the remote turn did not complete", False, "aborted")),
+        (
+            [
+                flat("system", level="error", message="off", details={"errorCode": "server_shutdown"}),
+                flat("agent_run_end"),
+            ],
+            ("off", True, "server_shutdown"),
+        ),
         (
             [flat("system", level="error", details="x"), flat("agent_run_end", status="error")],
             ("the remote turn did not complete", False, "agent_failed"),

@@ -19,6 +19,8 @@ _STREAMING = {
     "assistant_streaming_thinking_message": "thinking",
 }
 _BASE = frozenset({"id", "type", "timestamp"})
+_RETRYING = {"attempt", "maxAttempts", "delayMs", "reason"}
+_TEMPORARY = frozenset({"session_busy", "server_shutdown", "storage_unavailable"})
 
 
 class FlatFold:
@@ -117,6 +119,9 @@ class FlatFold:
         if event.get("level") == "error":
             self._error = event
             return []
+        details = event.get("details")
+        if isinstance(details, dict) and details.keys() == _RETRYING:
+            return [{"type": "retrying", **details}]
         return passed_on("system", {key: event[key] for key in event if key not in _BASE})
 
     def _end(self, event: Mapping[str, Any]) -> list[AgentEvent]:
@@ -132,9 +137,10 @@ class FlatFold:
         told = error.get("details")
         details = told if isinstance(told, dict) else {}
         said, named = error.get("message"), details.get("errorCode")
+        code = named if isinstance(named, str) and named else code
         return {
             "type": "failed",
             "details": said if isinstance(said, str) else "the remote turn did not complete",
-            "retryable": details.get("retryable") is True,
-            "code": named if isinstance(named, str) and named else code,
+            "retryable": details.get("retryable", code in _TEMPORARY) is True,
+            "code": code,
         }
