@@ -118,7 +118,7 @@ def _routers(server: Server) -> list[APIRouter]:
         sessions.router(parts),
         events.router(parts),
         query.router(parts),
-        *tarko_ui.routers(parts, server.settings.ui_title),
+        *tarko_ui.routers(parts, server.settings.ui_title, server.settings.workspace),
         health.router(server.problems),
         metrics.router(server.readings()),
     ]

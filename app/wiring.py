@@ -131,6 +131,8 @@ async def running(
     """
     hosted = load_agent(settings.agent, settings) if agent is None else agent
     async with AsyncExitStack() as stack:
+        if (close := getattr(hosted, "aclose", None)) is not None:
+            stack.push_async_callback(close)
         url, database = await _database(settings, stack)
         await migrate(url)
         pool = Pool(url, size=settings.pool_size)

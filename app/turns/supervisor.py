@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from app.agents.contract import Agent, Scope
 from app.agents.driver import Bounds
+from app.agents.options import options_of
 from app.agents.translate import MAX_EVENT, MAX_TURN, Translation
 from app.errors import BadRequest, NotFound, SessionBusy, ShuttingDown, StorageUnavailable
 from app.events.canonical import NotJson
@@ -75,7 +76,10 @@ class Stores:
 
 
 class Supervisor:
-    """The turns of one process. `replica_id` names the process in the turns that it owns."""
+    """The turns of one process. `replica_id` names the process in the turns that it owns.
+
+    `options` is what each agent lets people choose in a session.
+    """
 
     def __init__(
         self,
@@ -88,7 +92,9 @@ class Supervisor:
         replica_id: str,
         limits: Limits = Limits(),
     ) -> None:
+        """Raises `AgentLoadError` when what an agent declares is not well formed."""
         self._agents = agents
+        self.options = {name: options_of(agent) for name, agent in agents.items()}
         self._stores = stores
         self._commit = commit
         self._logs = logs
@@ -475,6 +481,11 @@ class Supervisor:
         }
         if trace_id is not None:
             scope["trace"] = trace_id
+        options = self.options[session.agent]
+        if (model := options.model(session.attributes)) is not None:
+            scope["model"] = model
+        if options.schema is not None:
+            scope["settings"] = options.settings(session.attributes)
         return scope
 
     def _has_ended(self, session_id: str, turn: Turn, receipt: Receipt) -> None:

@@ -36,6 +36,12 @@ class FlatMessage(BaseModel):
     model_config = ConfigDict(strict=True)
 
 
+class FlatCreate(FlatMessage):
+    """A new session. `runtimeSettings` are those that were chosen before there was one."""
+
+    runtimeSettings: dict[str, Any] | None = None
+
+
 class OfSession(FlatMessage):
     """A request that only names a session."""
 
@@ -85,6 +91,31 @@ class SummaryRequest(OfSession):
     messages: list[dict[str, Any]] = Field(min_length=1, max_length=10_000)
     model: str | None = None
     provider: str | None = None
+
+
+class FlatModelName(FlatMessage):
+    """A model of the agent's. Without `provider` any one of that id."""
+
+    id: Annotated[str, Field(max_length=200)]
+    provider: Annotated[str, Field(max_length=200)] | None = None
+
+
+class FlatModelChoice(OfSession):
+    """Chooses the session's model."""
+
+    model: FlatModelName
+
+
+class FlatSettingsChoice(OfSession):
+    """Chooses the session's settings: those left out get their defaults."""
+
+    runtimeSettings: dict[str, Any]
+
+
+class FlatPaths(FlatMessage):
+    """Asks for several files and folders of the workspace, each from its root."""
+
+    paths: list[Annotated[str, Field(max_length=4096)]] = Field(max_length=100)
 
 
 class FlatSession(BaseModel):
@@ -206,3 +237,83 @@ class FlatVersion(BaseModel):
     version: str
     buildTime: int
     gitHash: str
+
+
+class FlatModel(BaseModel):
+    """A model that the agent allows."""
+
+    id: str
+    provider: str
+    displayName: str
+
+
+class FlatModels(BaseModel):
+    """The models, the default first."""
+
+    models: list[FlatModel]
+
+
+class FlatModelChosen(FlatDone):
+    """The session with its model."""
+
+    sessionInfo: FlatSession
+
+
+class FlatSettings(BaseModel):
+    """What can be set, like JSON Schema, and the values in force; none without a session."""
+
+    model_config = ConfigDict(protected_namespaces=())
+
+    schema_: dict[str, Any] = Field(alias="schema")
+    currentValues: dict[str, Any]
+
+
+class FlatSettingsChosen(FlatDetails):
+    """The session, and its settings in force."""
+
+    runtimeSettings: dict[str, Any]
+
+
+class FlatOptions(BaseModel):
+    """What people may know of the agent."""
+
+    options: dict[str, Any]
+
+
+class FlatFile(BaseModel):
+    """A file or folder of the workspace, its path from the root."""
+
+    name: str
+    path: str
+    relativePath: str
+    type: Literal["file", "directory"]
+
+
+class FlatFound(BaseModel):
+    """What was found, the closest first."""
+
+    items: list[FlatFile]
+
+
+class FlatPath(BaseModel):
+    """Whether it exists, and as what."""
+
+    path: str
+    exists: bool
+    type: Literal["file", "directory"] | None = None
+
+
+class FlatValidated(BaseModel):
+    """One for each path that was asked for."""
+
+    results: list[FlatPath]
+
+
+class FlatFiles(BaseModel):
+    """A file with `size`, `encoding` (`utf-8` or `base64`) and `content`, or a folder with `entries`, some if `truncated`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    path: str
+    name: str
+    type: Literal["file", "directory"]

@@ -33,7 +33,7 @@ def router(parts: Parts) -> APIRouter:
         found = await by_change(parts, request)
         if not found:
             raise SessionNotFound("There is no session yet.")
-        info = session_info(found[0].session)
+        info = session_info(found[0].session, parts.supervisor.options)
         opening = encode({"sessionId": info["id"], "sessionInfo": info})
         return _list(parts, found[0], opening[:-1] + b",")
 

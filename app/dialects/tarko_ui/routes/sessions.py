@@ -8,6 +8,7 @@ from app.dialects.parts import Parts, principal_of
 from app.dialects.strict import StrictRoute
 from app.dialects.tarko_ui.messages import (
     PREFIX,
+    FlatCreate,
     FlatCreated,
     FlatDetails,
     FlatDone,
@@ -17,7 +18,7 @@ from app.dialects.tarko_ui.messages import (
     OfSession,
     SessionParam,
 )
-from app.dialects.tarko_ui.session_info import COMPUTED, session_info
+from app.dialects.tarko_ui.session_info import COMPUTED, options_for, session_info
 from app.dialects.tarko_ui.settling import Settling
 from app.events.canonical import encode
 from app.sessions.directory import Directory
@@ -31,24 +32,31 @@ PAGE = 1000
 def router(parts: Parts, settling: Settling) -> APIRouter:
     """The routes over these parts."""
     api = APIRouter(prefix=f"{PREFIX}/sessions", tags=["ui: sessions"], route_class=StrictRoute)
-    directory = parts.directory
+    directory, options = parts.directory, parts.supervisor.options
 
     @api.post("/create", status_code=201, response_model=FlatCreated)
-    async def create(request: Request) -> Response:
-        """Create a session. The body may be left out, and is not needed."""
-        session = await directory.create(principal_of(request), parts.agents[0])
-        return _json({"sessionId": session.id, "session": session_info(session), "events": []}, 201)
+    async def create(request: Request, body: FlatCreate | None = None) -> Response:
+        """Create a session, with settings that were chosen before. The body may be left out."""
+        agent, chosen = parts.agents[0], (body or FlatCreate()).runtimeSettings
+        session = await directory.create(
+            principal_of(request),
+            agent,
+            attributes=options_for(agent, options).choosing_settings(chosen) if chosen else None,
+        )
+        return _json({"sessionId": session.id, "session": session_info(session, options), "events": []}, 201)
 
     @api.get("", response_model=FlatSessions)
     async def list_sessions(request: Request) -> Response:
         """All sessions of the caller, the one changed last first."""
-        return _json({"sessions": [session_info(s.session) for s in await by_change(parts, request)]})
+        return _json(
+            {"sessions": [session_info(s.session, options) for s in await by_change(parts, request)]}
+        )
 
     @api.get("/details", response_model=FlatDetails)
     async def details(request: Request, session_id: SessionParam) -> Response:
         """One session."""
         standing = await directory.find(session_id, principal_of(request))
-        return _json({"session": session_info(standing.session)})
+        return _json({"session": session_info(standing.session, options)})
 
     @api.get("/status", response_model=FlatStatus)
     async def status(request: Request, session_id: SessionParam) -> Response:
@@ -64,7 +72,7 @@ def router(parts: Parts, settling: Settling) -> APIRouter:
     async def update(request: Request, body: FlatUpdate) -> Response:
         """Change name, tags or metadata. Concurrent changes are merged."""
         standing = await directory.update(body.sessionId, principal_of(request), _change(body))
-        return _json({"session": session_info(standing.session)})
+        return _json({"session": session_info(standing.session, options)})
 
     @api.post("/delete", response_model=FlatDone)
     async def delete(request: Request, body: OfSession) -> Response:

@@ -35,7 +35,7 @@ def router(parts: Parts, title: str) -> APIRouter:
             )
         if standing.running_turn is not None:
             raise SessionBusy("A turn is running: share the session when it has ended.")
-        info = session_info(standing.session)
+        info = session_info(standing.session, parts.supervisor.options)
         events = [event async for page in flat_events(parts, standing) for event in page]
         # Some megabytes are escaped and encoded: not in the loop that serves everybody.
         content = await to_thread.run_sync(
