@@ -85,9 +85,10 @@ def assets() -> Assets:
     )
 
 
-def configuration(title: str) -> dict[str, Any]:
-    """What the UI is told of itself."""
+def configuration(title: str, *, has_files: bool = False) -> dict[str, Any]:
+    """What the UI is told of itself. `has_files`: there is a workspace, whose files it offers behind an `@`."""
     return {
+        "enableContextualSelector": has_files,
         "title": title,
         "welcomTitle": title,  # the UI's own spelling
         "logo": LOGO,
@@ -99,10 +100,10 @@ def configuration(title: str) -> dict[str, Any]:
 
 
 @cache
-def ui_page(title: str) -> Page:
+def ui_page(title: str, *, has_files: bool) -> Page:
     """The page at `/ui/`."""
     known = assets()
-    told = {"AGENT_BASE_URL": "", "AGENT_WEB_UI_CONFIG": configuration(title)}
+    told = {"AGENT_BASE_URL": "", "AGENT_WEB_UI_CONFIG": configuration(title, has_files=has_files)}
     plain = _with_head(title, told)
     return Page(
         plain=plain,
