@@ -10,8 +10,10 @@ import pytest
 
 from app.agents.contract import AgentEvent
 from app.dialects.tarko_ui.routes import sessions as session_routes
+from app.dialects.tarko_ui.session_info import is_processing
 from app.dialects.tarko_ui.settling import LONGEST_WAY, Settling
 from app.dialects.tarko_ui.summary import question
+from app.sessions.session import Session, Standing
 from tests.conftest import Server, own_database
 from tests.dialects.tarko_ui.asking import Ui, ended
 from tests.server import (
@@ -358,9 +360,10 @@ async def test_the_end_waits_until_what_was_said_of_the_turn_has_arrived(
     ui: Ui, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, arrived = asyncio.Event(), asyncio.Event()
+    waiting: list[str] = []
 
     async def settle(_: Settling, settled: str) -> None:
-        assert settled == session_id
+        waiting.append(settled)
         asked.set()
         await arrived.wait()
 
@@ -374,6 +377,14 @@ async def test_the_end_waits_until_what_was_said_of_the_turn_has_arrived(
         arrived.set()
         assert types(events + await stream.upto("agent_run_end"))[-1] == "agent_run_end"
         await soon(aborted)
+    assert waiting == [session_id, session_id]
+
+
+def test_a_turn_that_waits_is_processing() -> None:
+    session = Session("s", "p", "a", 0, 0)
+    assert is_processing(Standing(session, 1, 1, None, queued=1))
+    assert is_processing(Standing(session, 1, 1, "turn_x"))
+    assert not is_processing(Standing(session, 1, 1, None))
 
 
 def test_an_answer_is_given_its_time_to_arrive() -> None:
@@ -546,7 +557,7 @@ async def waiting_turn(ui: Ui, session_id: str) -> str:
                 return str(queue[0]["turnId"])
 
 
-async def test_a_turn_that_waits_counts_as_processing_and_streams_itself(queueing: Serving) -> None:
+async def test_a_turn_that_waits_streams_itself(queueing: Serving) -> None:
     ui = Ui(await queueing.client("alice-token-alice-token"))
     step = Step()
     session_id = await ui.session(stepping(step))

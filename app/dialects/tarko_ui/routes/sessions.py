@@ -18,7 +18,7 @@ from app.dialects.tarko_ui.messages import (
     OfSession,
     SessionParam,
 )
-from app.dialects.tarko_ui.session_info import COMPUTED, options_for, session_info
+from app.dialects.tarko_ui.session_info import COMPUTED, is_processing, options_for, session_info
 from app.dialects.tarko_ui.settling import Settling
 from app.events.canonical import encode
 from app.sessions.directory import Directory
@@ -60,13 +60,13 @@ def router(parts: Parts, settling: Settling) -> APIRouter:
 
     @api.get("/status", response_model=FlatStatus)
     async def status(request: Request, session_id: SessionParam) -> Response:
-        """Whether a turn runs: true from its acceptance until its ending."""
+        """Whether a turn runs or waits."""
         standing = await directory.find(session_id, principal_of(request))
-        is_processing = standing.running_turn is not None or standing.queued > 0
-        if is_processing:
+        status = {"isProcessing": is_processing(standing), "state": "idle"}
+        if status["isProcessing"]:
             settling.say_processing(session_id)
-        state = "executing" if is_processing else "idle"
-        return _json({"sessionId": session_id, "status": {"isProcessing": is_processing, "state": state}})
+            status["state"] = "executing"
+        return _json({"sessionId": session_id, "status": status})
 
     @api.post("/update", response_model=FlatDetails)
     async def update(request: Request, body: FlatUpdate) -> Response:
