@@ -28,6 +28,16 @@ OF_A_SESSION: dict[tuple[str, str], Json] = {
     ("get", "/api/v1/sessions/queue"): {},
     ("get", "/api/v1/sessions/events"): {},
     ("get", "/api/v1/sessions/events/stream"): {},
+    ("post", "/ui/api/v1/sessions/query"): {"query": "x"},
+    ("post", "/ui/api/v1/sessions/query/stream"): {"query": "x"},
+    ("post", "/ui/api/v1/sessions/abort"): {},
+    ("post", "/ui/api/v1/sessions/update"): {"metadata": {"name": "stolen"}},
+    ("post", "/ui/api/v1/sessions/delete"): {},
+    ("post", "/ui/api/v1/sessions/generate-summary"): {"messages": [{"content": "x"}]},
+    ("post", "/ui/api/v1/sessions/share"): {},
+    ("get", "/ui/api/v1/sessions/details"): {},
+    ("get", "/ui/api/v1/sessions/status"): {},
+    ("get", "/ui/api/v1/sessions/events"): {},
 }
 """Every operation with a `sessionId`, and what else it needs."""
 
@@ -38,6 +48,14 @@ OF_NONE = {
     ("post", "/api/v1/oneshot/query/stream"),
     ("get", "/api/v1/events/schema"),
     ("get", "/metrics"),
+    ("post", "/ui/api/v1/sessions/create"),
+    ("get", "/ui/api/v1/sessions"),
+    ("get", "/ui/api/v1/sessions/events/latest"),
+    ("post", "/ui/api/v1/oneshot/query"),
+    ("post", "/ui/api/v1/oneshot/query/stream"),
+    ("get", "/ui/api/v1/share/config"),
+    ("get", "/ui/api/v1/health"),
+    ("get", "/ui/api/v1/version"),
     *(("get", path) for path in PUBLIC_PATHS if path not in ("/login", "/logout")),
 }
 """Every other operation."""

@@ -8,25 +8,31 @@ the race stays as rare as it is.
 
 import asyncio
 import time
+from collections.abc import Callable
 
 LONGEST_WAY = 0.25
 """Seconds after which an answer has arrived."""
 
 
 class Settling:
-    """Which sessions were lately said to be processing."""
+    """Which sessions were lately said to be processing. `clock` tells seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._said: dict[str, float] = {}
 
     def say_processing(self, session_id: str) -> None:
         """Note that this is being answered now."""
-        now = time.monotonic()
+        now = self._clock()
         self._said = {known: at for known, at in self._said.items() if now - at < LONGEST_WAY}
         self._said[session_id] = now
 
-    async def settle(self, session_id: str) -> None:
-        """Wait until the last such answer has arrived."""
+    def left(self, session_id: str) -> float:
+        """Seconds until the last such answer has arrived."""
         said = self._said.get(session_id)
-        if said is not None:
-            await asyncio.sleep(max(0.0, said + LONGEST_WAY - time.monotonic()))
+        return 0.0 if said is None else max(0.0, said + LONGEST_WAY - self._clock())
+
+    async def settle(self, session_id: str) -> None:
+        """Wait until it has."""
+        if left := self.left(session_id):
+            await asyncio.sleep(left)

@@ -93,8 +93,12 @@ class _SettledStream(Response):
         wire = wire_of(scope, send)
 
         async def settled(message: Message) -> None:
-            if _END in message.get("body", b""):
+            body = message.get("body", b"")
+            if _END in body:
+                head, between, last = body[:-2].rpartition(b"\n\n")
+                await wire({**message, "body": head + between})
                 await self._settle()
+                message = {**message, "body": last + b"\n\n"}
             await wire(message)
 
         mark(scope, settled)
