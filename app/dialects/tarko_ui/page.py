@@ -85,8 +85,8 @@ def assets() -> Assets:
     )
 
 
-def configuration(title: str) -> dict[str, Any]:
-    """What the UI is told of itself."""
+def configuration(title: str, *, has_files: bool = False) -> dict[str, Any]:
+    """What the UI is told of itself. With `has_files` it offers them behind an `@`."""
     return {
         "title": title,
         "welcomTitle": title,  # the UI's own spelling
@@ -94,15 +94,16 @@ def configuration(title: str) -> dict[str, Any]:
         "base": BASE,
         "welcomePrompts": [],
         "workspace": {"navItems": []},
+        "enableContextualSelector": has_files,
         "layout": {"enableLayoutSwitchButton": True, "enableSidebar": True, "enableHome": True},
     }
 
 
 @cache
-def ui_page(title: str) -> Page:
+def ui_page(title: str, *, has_files: bool = False) -> Page:
     """The page at `/ui/`."""
     known = assets()
-    told = {"AGENT_BASE_URL": "", "AGENT_WEB_UI_CONFIG": configuration(title)}
+    told = {"AGENT_BASE_URL": "", "AGENT_WEB_UI_CONFIG": configuration(title, has_files=has_files)}
     plain = _with_head(title, told)
     return Page(
         plain=plain,

@@ -41,5 +41,5 @@ def routers(parts: Parts, title: str, files: Path | None) -> list[APIRouter]:
         models.router(parts),
         settings.router(parts, None if folder is None else folder.name),
         workspace.router(parts, folder),
-        page.router(title),
+        page.router(title, has_files=folder is not None),
     ]

@@ -1,5 +1,7 @@
 """The UI's page and its fonts."""
 
+from functools import partial
+
 from anyio import to_thread
 from fastapi import APIRouter, Request, Response
 from starlette.routing import BaseRoute, Mount
@@ -10,7 +12,7 @@ from app.dialects.tarko_ui.page import assets, ui_page
 PAGES = ("/ui", "/ui/", "/ui/{session_id}")
 
 
-def router(title: str) -> APIRouter:
+def router(title: str, *, has_files: bool) -> APIRouter:
     """The page, wherever the UI's own router may be when it is loaded. A visitor without a login is sent to log in."""
     api = APIRouter(include_in_schema=False)
 
@@ -20,7 +22,7 @@ def router(title: str) -> APIRouter:
             return Response(
                 status_code=303, headers={"location": f"/login?next={target}", "cache-control": "no-store"}
             )
-        found = await to_thread.run_sync(ui_page, title)
+        found = await to_thread.run_sync(partial(ui_page, title, has_files=has_files))
         headers = {
             "cache-control": "no-cache",
             "content-security-policy": found.policy,
