@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.browser.conftest import PATIENCE_MS
-from tests.browser.kit import Browser, expect
+from tests.browser.kit import Browser, Response, expect
 from tests.browser.official import OfficialUi
 from tests.conftest import Server, own_database
 from tests.dialects.tarko_ui.choosing import Choosing
@@ -31,6 +31,11 @@ async def ui(browser: Browser) -> AsyncIterator[OfficialUi]:
     await context.close()
 
 
+def _is_stored(response: Response) -> bool:
+    """Whether it answers a choice of settings."""
+    return response.request.method == "POST" and response.url.endswith("runtime-settings")
+
+
 async def test_a_chosen_model_and_settings_reach_the_agent_and_stay(
     ui: OfficialUi, choosing: Serving
 ) -> None:
@@ -44,12 +49,18 @@ async def test_a_chosen_model_and_settings_reach_the_agent_and_stay(
     await model.click()
     await ui.page.get_by_text("large", exact=True).locator("visible=true").click()
     await expect(model).to_contain_text("large")
-    await ui.page.get_by_title("Options").locator("visible=true").click()
-    deep = ui.page.get_by_text("Deep", exact=True).locator("visible=true")
-    await deep.click()
-    await expect(deep).to_have_count(2)  # in the menu, and as a chip in the field when it is stored
+    options = ui.page.get_by_title("Options").locator("visible=true")
+    await options.click()
     await ui.page.get_by_text("style", exact=True).locator("visible=true").hover()
-    await ui.page.get_by_text("short", exact=True).locator("visible=true").click()
+    short = ui.page.get_by_text("short", exact=True).locator("visible=true")
+    async with ui.page.expect_response(_is_stored):
+        await short.click()
+    deep = ui.page.get_by_text("Deep", exact=True).locator("visible=true")
+    await expect(deep.or_(options).first).to_be_visible()
+    if not await deep.is_visible():
+        await options.click()
+    async with ui.page.expect_response(_is_stored):
+        await deep.click()
     await ui.send("and now?")
     await expect(ui.answers.last).to_contain_text("large True short")
     await ui.is_idle()
