@@ -36,14 +36,14 @@ OF_A_SESSION: dict[tuple[str, str], Json] = {
     ("post", "/ui/api/v1/sessions/generate-summary"): {"messages": [{"content": "x"}]},
     ("post", "/ui/api/v1/sessions/share"): {},
     ("get", "/ui/api/v1/sessions/details"): {},
-    ("post", "/ui/api/v1/sessions/model"): {"model": {"id": "x"}},
-    ("post", "/ui/api/v1/runtime-settings"): {"runtimeSettings": {}},
-    ("post", "/ui/api/v1/sessions/runtime-settings"): {"runtimeSettings": {}},
-    ("get", "/ui/api/v1/sessions/workspace/search"): {},
-    ("post", "/ui/api/v1/sessions/workspace/validate"): {"paths": []},
-    ("get", "/ui/api/v1/sessions/workspace/files"): {},
     ("get", "/ui/api/v1/sessions/status"): {},
     ("get", "/ui/api/v1/sessions/events"): {},
+    ("post", "/ui/api/v1/sessions/model"): {"model": {"id": "x", "provider": "x"}},
+    ("post", "/ui/api/v1/runtime-settings"): {"runtimeSettings": {}},
+    ("post", "/ui/api/v1/sessions/runtime-settings"): {"runtimeSettings": {}},
+    ("get", "/ui/api/v1/sessions/workspace/search"): {"q": "x"},
+    ("post", "/ui/api/v1/sessions/workspace/validate"): {"paths": ["x"]},
+    ("get", "/ui/api/v1/sessions/workspace/files"): {},
 }
 """Every operation with a `sessionId`, and what else it needs."""
 
@@ -113,7 +113,9 @@ async def shared(embedded_server: Server) -> AsyncIterator[Serving]:
 
 async def ask(client: Client, operation: tuple[str, str], fields: Json) -> tuple[int, str, str]:
     method, path = operation
-    response = await (client.get(path, **fields) if method == "get" else client.post(path, fields))
+    # One route has the session in its query and a body besides; to the others that tells nothing new.
+    url = f"{path}?sessionId={fields['sessionId']}"
+    response = await (client.get(path, **fields) if method == "get" else client.post(url, fields))
     body = response.json()
     return response.status_code, body["code"], body["error"]
 

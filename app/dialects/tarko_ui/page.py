@@ -86,21 +86,21 @@ def assets() -> Assets:
 
 
 def configuration(title: str, *, has_files: bool = False) -> dict[str, Any]:
-    """What the UI is told of itself. With `has_files` it offers them behind an `@`."""
+    """What the UI is told of itself. `has_files`: there is a workspace, whose files it offers behind an `@`."""
     return {
+        "enableContextualSelector": has_files,
         "title": title,
         "welcomTitle": title,  # the UI's own spelling
         "logo": LOGO,
         "base": BASE,
         "welcomePrompts": [],
         "workspace": {"navItems": []},
-        "enableContextualSelector": has_files,
         "layout": {"enableLayoutSwitchButton": True, "enableSidebar": True, "enableHome": True},
     }
 
 
 @cache
-def ui_page(title: str, *, has_files: bool = False) -> Page:
+def ui_page(title: str, *, has_files: bool) -> Page:
     """The page at `/ui/`."""
     known = assets()
     told = {"AGENT_BASE_URL": "", "AGENT_WEB_UI_CONFIG": configuration(title, has_files=has_files)}

@@ -1,7 +1,5 @@
 """The UI's page and its fonts."""
 
-from functools import partial
-
 from anyio import to_thread
 from fastapi import APIRouter, Request, Response
 from starlette.routing import BaseRoute, Mount
@@ -22,7 +20,7 @@ def router(title: str, *, has_files: bool) -> APIRouter:
             return Response(
                 status_code=303, headers={"location": f"/login?next={target}", "cache-control": "no-store"}
             )
-        found = await to_thread.run_sync(partial(ui_page, title, has_files=has_files))
+        found = await to_thread.run_sync(lambda: ui_page(title, has_files=has_files))
         headers = {
             "cache-control": "no-cache",
             "content-security-policy": found.policy,
