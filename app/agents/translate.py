@@ -29,7 +29,7 @@ _FINISH: dict[str, FinishReason] = {
     "aborted": "abort",
     "interrupted": "error",
 }
-_UNFINISHED_TOOL = {
+UNFINISHED_TOOL = {
     "completed": "no_result",
     "failed": "turn_failed",
     "aborted": "aborted",
@@ -142,7 +142,7 @@ class Translation:
             drafts += self._open_text()
         drafts += self._close_text(_FINISH[ending.status])
         for tool in list(self._tools.values()):
-            reason = _UNFINISHED_TOOL[ending.status]
+            reason = UNFINISHED_TOOL[ending.status]
             drafts.append(self._tool_result(tool, content=reason, error=reason))
         server = metadata("server", self._trace_id)
         if ending.status != "completed":

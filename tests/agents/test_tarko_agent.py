@@ -12,6 +12,7 @@ from app.agents.adapters.tarko import turn as turns
 from app.agents.adapters.tarko.agent import TarkoAgent
 from app.agents.adapters.tarko.turn import Patience
 from app.agents.contract import AgentEvent, Message, Prompt, Scope
+from app.agents.driver import Bounds
 from app.agents.outcome import Cancelled
 from app.errors import AgentLoadError, StorageUnavailable
 from tests.agents.driving import Recorded
@@ -19,7 +20,8 @@ from tests.agents.tarko_server import ABORT, FOLLOW, QUERY, Json, Reply, TarkoSe
 from tests.server import until
 
 PROMPT: Prompt = {"text": "hi"}
-SHORT = Patience(losses=0.2, abort=1.0)
+LONG = Patience(losses=15.0, abort=10.0)
+SHORT = Patience(losses=0.1, abort=10.0)
 TOKEN = "a-secret-token-of-the-operator"
 
 
@@ -100,7 +102,7 @@ async def made() -> AsyncIterator[Made]:
         url = server if isinstance(server, str) else server.url
         if isinstance(server, TarkoServer) and server.flat:
             options["dialect"] = "runtime"
-        agents.append(TarkoAgent(url, **{"patience": SHORT} | options))
+        agents.append(TarkoAgent(url, **{"patience": LONG} | options))
         return agents[-1]
 
     yield make
@@ -212,7 +214,7 @@ async def test_a_server_that_never_comes_back_fails_the_turn_within_patience(
     dialect: str, made: Made
 ) -> None:
     async with server_of(dialect, cuts=deque([700])) as server:
-        agent = made(server)
+        agent = made(server, patience=SHORT)
         async with aclosing(agent.invoke({"session": "s"}, PROMPT)) as events:  # type: ignore[type-var]
             await anext(events)
             await anext(events)
@@ -226,7 +228,7 @@ async def test_a_server_that_never_comes_back_fails_the_turn_within_patience(
 @both
 async def test_where_nobody_answers_the_turn_fails(dialect: str, made: Made) -> None:
     async with server_of(dialect) as server:
-        agent = made(server)
+        agent = made(server, patience=SHORT)
     [ending] = await said(agent)
     assert ending == {
         "type": "failed",
@@ -248,7 +250,7 @@ async def test_a_server_that_restarts_is_waited_for(dialect: str, path: str, mad
 async def test_the_servers_word_when_to_come_back_is_obeyed(made: Made) -> None:
     async with server_of("nested") as server:
         server.refusals[QUERY].append(Reply(503, {"error": "draining"}, [("retry-after", "60")]))
-        ending = (await said(made(server)))[-1]
+        ending = (await said(made(server, patience=SHORT)))[-1]
         assert (ending["code"], ending["retryable"]) == ("remote_unavailable", True)
         assert len(server.asked_for(QUERY)) == 1
 
@@ -266,7 +268,7 @@ async def test_silence_is_a_lost_connection(dialect: str, made: Made) -> None:
 
 async def test_an_ending_that_never_comes_fails_the_turn(made: Made) -> None:
     async with server_of("nested", hold=4) as server:
-        invoked = asyncio.create_task(said(made(server, silence=0.1)))
+        invoked = asyncio.create_task(said(made(server, silence=0.1, patience=SHORT)))
         await asyncio.wait_for(server.held.wait(), 5)
         server.hold = 1
         ending = (await invoked)[-1]
@@ -526,7 +528,7 @@ def test_an_address_or_a_token_that_can_be_none_is_refused(url: str, token: str 
 async def test_an_abort_here_aborts_the_turn_behind_and_waits_for_it(dialect: str, made: Made) -> None:
     async with server_of(dialect, hold=5) as server:
         agent = made(server)
-        drive = Recorded(lambda: agent.invoke({"session": "s", "turn": "turn_1"}, PROMPT))
+        drive = Recorded(lambda: agent.invoke({"session": "s", "turn": "turn_1"}, PROMPT), bounds=Bounds())
         drive.drive.start()
         await until(lambda: len(drive.events) > 1)
         gate = asyncio.Event()
@@ -548,7 +550,7 @@ async def test_an_abort_never_overtakes_the_query(dialect: str, made: Made) -> N
         gate = asyncio.Event()
         server.refusals[QUERY].append(Reply(wait=gate))
         agent = made(server)
-        drive = Recorded(lambda: agent.invoke({"session": "s"}, PROMPT))
+        drive = Recorded(lambda: agent.invoke({"session": "s"}, PROMPT), bounds=Bounds())
         drive.drive.start()
         await until(lambda: bool(server.asked_for(QUERY)))
         cancelling = asyncio.create_task(drive.cancelled())

@@ -151,6 +151,48 @@ def test_the_end_of_a_run_is_the_ending(events: list[Json], ending: Any) -> None
     assert fold.close() == ending
 
 
+@pytest.mark.parametrize("reason", ["turn_failed", "aborted", "interrupted"])
+def test_a_tool_that_is_closed_by_its_turns_ending_is_left_to_this_server(reason: str) -> None:
+    unfinished = nested("tool_result", toolCallId="c", name="n", content=reason, success=False, error=reason)
+    flat_one = flat("tool_result", toolCallId="c", name="n", content=reason, error=reason)
+    folds: list[tuple[NestedFold | FlatFold, list[Json], list[Json]]] = [
+        (NestedFold(), [unfinished, FAILED], [nested("agent_run_end", status="failed")]),
+        (FlatFold(), [flat_one, ERROR], [flat("agent_run_end", status="error")]),
+        (FlatFold(), [flat_one], [flat("agent_run_end", status="aborted")]),
+    ]
+    for fold, closing, end in folds:
+        assert taken(fold, *closing, *end) == []
+        assert fold.ending is not None
+
+
+def test_a_tool_without_a_result_is_left_to_this_server() -> None:
+    word = "no_result"
+    result = nested("tool_result", toolCallId="c", name="n", content=word, success=False, error=word)
+    assert taken(NestedFold(), result, nested("agent_run_end", status="completed")) == []
+    flat_one = flat("tool_result", toolCallId="c", name="n", content=word, error=word)
+    assert taken(FlatFold(), flat_one, flat("agent_run_end", status="idle")) == []
+
+
+def test_a_tool_that_failed_with_such_a_word_is_told_when_the_turn_goes_on() -> None:
+    word = "aborted"
+    ended = {"type": "tool_ended", "id": "c", "isError": True, "content": word}
+    unfinished = nested("tool_result", toolCallId="c", name="n", content=word, success=False, error=word)
+    flat_one = flat("tool_result", toolCallId="c", name="n", content=word, error=word)
+    other, other_ended = (
+        nested("tool_result", toolCallId="d", name="n", content="x", success=True),
+        {"type": "tool_ended", "id": "d", "isError": False, "content": "x"},
+    )
+    delta = nested("assistant_message_delta", delta="on")
+    assert taken(NestedFold(), unfinished, delta) == [ended, text("on")]
+    assert taken(NestedFold(), unfinished, other) == [ended, other_ended]
+    assert taken(NestedFold(), unfinished, nested("agent_run_end", status="completed")) == [ended]
+    assert taken(FlatFold(), flat_one, flat("assistant_streaming_message", content="on")) == [
+        ended,
+        text("on"),
+    ]
+    assert taken(FlatFold(), {**flat_one, "id": "x1"}, flat("agent_run_end", status="idle")) == [ended]
+
+
 MESSAGE = nested("assistant_message", content="x", finishReason="stop")
 
 

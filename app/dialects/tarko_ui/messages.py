@@ -113,8 +113,9 @@ class FlatSettingsChoice(OfSession):
 
 
 class FlatPaths(FlatMessage):
-    """Asks for several files and folders of the workspace, each from its root."""
+    """Asks for several files and folders of the workspace, each from its root. The URL may name the session instead."""
 
+    sessionId: SessionId | None = None
     paths: list[Annotated[str, Field(max_length=4096)]] = Field(max_length=100)
 
 

@@ -7,41 +7,17 @@ from typing import Any, ClassVar
 
 import pytest
 
-from app.agents.contract import AgentEvent, Prompt, Scope
 from app.errors import AgentLoadError, ConfigurationError
 from app.main import Application
 from app.settings import Settings
 from tests.conftest import Server, own_database
-from tests.server import COMPLETED, Client, Json, Scripted, Serving, said, serving
+from tests.dialects.tarko_ui.choosing import LARGE, SCHEMA, SMALL, Choosing
+from tests.server import Client, Json, Scripted, Serving, serving
 
 TOKENS = "alice=alice-token-alice-token,bob=bob-token-bob-token-bob"
-SMALL = {"id": "small", "provider": "acme", "displayName": "Small"}
-LARGE = {"id": "large", "provider": "acme", "displayName": "large"}
-SCHEMA: Json = {
-    "type": "object",
-    "properties": {
-        "deep": {"type": "boolean", "title": "Deep", "default": False},
-        "style": {"type": "string", "enum": ["short", "long"], "default": "long"},
-    },
-}
 PATHS = ("/ui/api/v1/runtime-settings", "/ui/api/v1/sessions/runtime-settings")
 MODEL = "/ui/api/v1/sessions/model"
 NOBODY = "sess_" + "a" * 26
-
-
-class Choosing(Scripted):
-    """An agent that says what was chosen."""
-
-    allowed_models: ClassVar[list[Json]] = [SMALL, {"id": "large", "provider": "acme"}]
-    settings_schema: ClassVar[Json] = SCHEMA
-
-    async def _tell(self, scope: Scope, _: Prompt) -> AsyncIterator[AgentEvent]:
-        settings = scope["settings"]
-        yield said(f"{scope['model']['id']} {settings['deep']} {settings['style']}")
-        yield COMPLETED
-
-    def invoke(self, scope: Scope, prompt: Prompt, /) -> AsyncIterator[AgentEvent]:
-        return self._tell(scope, prompt)
 
 
 @pytest.fixture(scope="module")
@@ -314,6 +290,9 @@ async def test_files_are_searched_validated_and_read(alice: Client) -> None:
         {"path": "nothing", "exists": False},
     ]
     assert code(await alice.post(f"{base}/validate?sessionId={session_id}", {"paths": ["x"] * 101}), 400)
+    assert code(await alice.post(f"{base}/validate", {"paths": []}), 400) == "bad_request"
+    in_body = await alice.post(f"{base}/validate", {"paths": ["README.md"], "sessionId": session_id})
+    assert in_body.json()["results"] == validated[:1]
     file = (await alice.http.get(f"{base}/files?sessionId={session_id}&path=README.md")).json()
     assert (file["content"], file["type"]) == ("hello", "file")
     listed = (await alice.get(f"{base}/files", sessionId=session_id)).json()

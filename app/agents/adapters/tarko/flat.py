@@ -8,7 +8,7 @@ by their message's id, everything else by its own.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from app.agents.adapters.tarko.told import BadRemoteEvent, Told, passed_on, piece, text_of
+from app.agents.adapters.tarko.told import BadRemoteEvent, Told, Unfinished, passed_on, piece, text_of
 from app.agents.contract import AgentEvent
 
 _SILENT = frozenset(
@@ -30,6 +30,7 @@ class FlatFold:
         self.ending: AgentEvent | None = None
         self.has_started = False
         self._told = {"text": Told(), "thinking": Told()}
+        self._unfinished = Unfinished()
         self._messages = 0
         self._seen: set[str] = set()
         self._error: Mapping[str, Any] | None = None
@@ -38,7 +39,7 @@ class FlatFold:
             "agent_run_start": self._start,
             "assistant_message": self._message,
             "assistant_thinking_message": lambda event: self._rest("thinking", event),
-            "tool_call": self._tool_call,
+            "tool_call": _tool_call,
             "tool_result": self._tool_result,
             "system": self._system,
             "agent_run_end": self._end,
@@ -49,15 +50,17 @@ class FlatFold:
         if not isinstance(event, dict):
             raise BadRemoteEvent(f"an event must be an object, not {type(event).__name__}")
         kind = text_of(event, "type")
-        if kind in _STREAMING:
-            said = _STREAMING[kind]
-            return piece(said, self._told[said].add(self._message_id(event), text_of(event, "content")))
-        if kind in _SILENT or self._was_seen(event):
+        if kind in _SILENT or (kind not in _STREAMING and self._was_seen(event)):
             return []
+        said = self._said(kind, event)
+        return [*self._unfinished.let_out(), *said] if said and kind != "tool_result" else said
+
+    def _said(self, kind: str, event: Mapping[str, Any]) -> list[AgentEvent]:
+        if kind in _STREAMING:
+            told = _STREAMING[kind]
+            return piece(told, self._told[told].add(self._message_id(event), text_of(event, "content")))
         handler = self._handlers.get(kind)
-        if handler is None:
-            return passed_on(kind, {key: event[key] for key in event if key not in _BASE})
-        return handler(event)
+        return passed_on(kind, _own(event)) if handler is None else handler(event)
 
     def catch_up(self, events: Iterable[Any]) -> list[AgentEvent]:
         """What the agent says by the turn's events in the history, as far as it was not told before."""
@@ -100,20 +103,15 @@ class FlatFold:
         named = event.get("messageId")
         return named if isinstance(named, str) else f"#{self._messages}"
 
-    def _tool_call(self, event: Mapping[str, Any]) -> list[AgentEvent]:
-        call = text_of(event, "toolCallId")
-        return [
-            {
-                "type": "tool_started",
-                "id": call,
-                "name": text_of(event, "name"),
-                "args": event.get("arguments"),
-            }
-        ]
-
     def _tool_result(self, event: Mapping[str, Any]) -> list[AgentEvent]:
-        call, error = text_of(event, "toolCallId"), event.get("error")
-        return [{"type": "tool_ended", "id": call, "isError": bool(error), "content": event.get("content")}]
+        error = event.get("error")
+        ended = {
+            "type": "tool_ended",
+            "id": text_of(event, "toolCallId"),
+            "isError": bool(error),
+            "content": event.get("content"),
+        }
+        return self._unfinished.take(ended, error)
 
     def _system(self, event: Mapping[str, Any]) -> list[AgentEvent]:
         if event.get("level") == "error":
@@ -122,15 +120,15 @@ class FlatFold:
         details = event.get("details")
         if isinstance(details, dict) and details.keys() == _RETRYING:
             return [{"type": "retrying", **details}]
-        return passed_on("system", {key: event[key] for key in event if key not in _BASE})
+        return passed_on("system", _own(event))
 
     def _end(self, event: Mapping[str, Any]) -> list[AgentEvent]:
         # The reference server tells `idle` for a run that failed, too.
         if self._error is not None or event.get("status") in ("error", "aborted"):
             self.ending = self._failed("aborted" if event.get("status") == "aborted" else "agent_failed")
-        else:
-            self.ending = {"type": "completed", **({"data": event["data"]} if "data" in event else {})}
-        return []
+            return []
+        self.ending = {"type": "completed", **({"data": event["data"]} if "data" in event else {})}
+        return self._unfinished.at_completion()
 
     def _failed(self, code: str = "agent_failed") -> AgentEvent:
         error = self._error or {}
@@ -144,3 +142,18 @@ class FlatFold:
             "retryable": details.get("retryable", code in _TEMPORARY) is True,
             "code": code,
         }
+
+
+def _tool_call(event: Mapping[str, Any]) -> list[AgentEvent]:
+    return [
+        {
+            "type": "tool_started",
+            "id": text_of(event, "toolCallId"),
+            "name": text_of(event, "name"),
+            "args": event.get("arguments"),
+        }
+    ]
+
+
+def _own(event: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: event[key] for key in event if key not in _BASE}

@@ -10,7 +10,7 @@ Events of clients are not the agent's and are left out.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from app.agents.adapters.tarko.told import BadRemoteEvent, Told, passed_on, piece, text_of
+from app.agents.adapters.tarko.told import BadRemoteEvent, Told, Unfinished, passed_on, piece, text_of
 from app.agents.contract import AgentEvent
 
 _SILENT = frozenset(
@@ -37,6 +37,7 @@ class NestedFold:
         self.ending: AgentEvent | None = None
         self._text = Told()
         self._thinking = Told()
+        self._unfinished = Unfinished()
         self._messages = 0
         self._closing = False
         self._error: Mapping[str, Any] | None = None
@@ -47,7 +48,7 @@ class NestedFold:
             "assistant_thinking_delta": lambda data: self._delta("thinking", self._thinking, data),
             "assistant_thinking_message": lambda data: self._rest("thinking", self._thinking, data),
             "tool_call": _tool_call,
-            "tool_result": _tool_result,
+            "tool_result": self._tool_result,
             "error": self._fail,
             "agent_run_end": self._end,
         }
@@ -62,10 +63,12 @@ class NestedFold:
             return []
         handler = self._handlers.get(kind)
         if handler is None:
-            return passed_on(kind, data if isinstance(data, dict) else {"data": data})
-        if not isinstance(data, dict):
+            said = passed_on(kind, data if isinstance(data, dict) else {"data": data})
+        elif isinstance(data, dict):
+            said = handler(data)
+        else:
             raise BadRemoteEvent(f"the data of {kind} must be an object, not {type(data).__name__}")
-        return handler(data)
+        return [*self._unfinished.let_out(), *said] if said and kind != "tool_result" else said
 
     def close(self) -> AgentEvent | None:
         """The ending that the stream's end is, if it is one."""
@@ -98,6 +101,15 @@ class NestedFold:
         named = data.get("messageId")
         return named if isinstance(named, str) else f"#{self._messages}"
 
+    def _tool_result(self, data: Mapping[str, Any]) -> list[AgentEvent]:
+        ended = {
+            "type": "tool_ended",
+            "id": text_of(data, "toolCallId"),
+            "isError": data.get("success") is False,
+            "content": data["rawContent"] if "rawContent" in data else data.get("content"),
+        }
+        return self._unfinished.take(ended, data.get("error"))
+
     def _fail(self, data: Mapping[str, Any]) -> list[AgentEvent]:
         self._error = data
         return []
@@ -106,8 +118,8 @@ class NestedFold:
         status = data.get("status")
         if status == "completed":
             self.ending = {"type": "completed", **({"data": data["data"]} if "data" in data else {})}
-        else:
-            self.ending = self._failed("aborted" if status == "aborted" else "agent_failed")
+            return self._unfinished.at_completion()
+        self.ending = self._failed("aborted" if status == "aborted" else "agent_failed")
         return []
 
     def _failed(self, code: str) -> AgentEvent:
@@ -129,12 +141,4 @@ def _tool_call(data: Mapping[str, Any]) -> list[AgentEvent]:
             "name": text_of(data, "name"),
             "args": data.get("arguments"),
         }
-    ]
-
-
-def _tool_result(data: Mapping[str, Any]) -> list[AgentEvent]:
-    content = data["rawContent"] if "rawContent" in data else data.get("content")
-    is_error = data.get("success") is False
-    return [
-        {"type": "tool_ended", "id": text_of(data, "toolCallId"), "isError": is_error, "content": content}
     ]

@@ -4,11 +4,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.agents.contract import AgentEvent
+from app.agents.translate import UNFINISHED_TOOL
 
 REMOTE_SESSION = "remote_session"
 """The event by which the agent remembers its session on the remote server."""
 
 _OURS = frozenset({"text", "thinking", "tool_started", "tool_ended", "completed", "failed", REMOTE_SESSION})
+
+_REASONS = frozenset(UNFINISHED_TOOL.values())
 
 
 class BadRemoteEvent(Exception):
@@ -35,6 +38,35 @@ class Told:
             return ""
         self._parts[message_id] = [content]
         return content[len(told) :]
+
+
+class Unfinished:
+    """Results of tools that a server gives only because their turn ends without them.
+
+    They are held back until it is known: such an ending drops them, because this server closes the tools itself, and
+    anything else lets them out.
+    """
+
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        self._held: list[AgentEvent] = []
+
+    def take(self, ended: AgentEvent, reason: object) -> list[AgentEvent]:
+        """The result, unless it may be one of these. `reason` is its error."""
+        if reason not in _REASONS or ended["content"] != reason:
+            return [*self.let_out(), ended]
+        self._held.append(ended)
+        return []
+
+    def let_out(self) -> list[AgentEvent]:
+        """What was held back: the turn goes on."""
+        held, self._held = self._held, []
+        return held
+
+    def at_completion(self) -> list[AgentEvent]:
+        """What was held back and is not what a turn that completes gives to tools without a result."""
+        return [ended for ended in self.let_out() if ended["content"] != UNFINISHED_TOOL["completed"]]
 
 
 def text_of(fields: Mapping[str, Any], key: str) -> str:

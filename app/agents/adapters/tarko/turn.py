@@ -12,10 +12,10 @@ until it has the ending, as that dialect has nothing else.
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from app.agents.adapters.tarko.flat import FlatFold
 from app.agents.adapters.tarko.nested import NestedFold
@@ -39,6 +39,7 @@ LOOK_INTERVAL = 0.3
 IDLE_LOOKS = 3
 
 Loss = ConnectionLost | Refused
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,10 +238,12 @@ class FlatTurn:
 
     async def _streamed(self) -> AsyncGenerator[AgentEvent, None]:
         """What came on the stream; without an ending when it broke."""
-        frames = await self._begun()
-        tries = BUSY_TRIES
-        while True:
+        if not self._is_first:
+            self._last_before = _last_id(await self._patiently(self._history))
+        for _ in range(BUSY_TRIES):
+            self._fold = FlatFold()
             with contextlib.suppress(ConnectionLost):
+                frames = await self._patiently(self._asking.frames, is_safe=False)
                 async with aclosing(frames.events()) as events:
                     async for _, event in events:
                         for said in self._fold.take(event):
@@ -249,42 +252,35 @@ class FlatTurn:
                             break
                     else:
                         self._fold.close()
-            tries -= 1
-            if self._fold.ending is None or self._fold.has_started or not tries:
+            if self._fold.ending is None or self._fold.has_started:
                 return
             # It ended before it began: another turn is in the way, or it can't begin at all.
             if not await self._asking.abort(None):
                 return
-            self._fold = FlatFold()
-            frames = await self._begun()
 
-    async def _begun(self) -> Frames:
+    async def _patiently(self, ask: Callable[[], Awaitable[T]], *, is_safe: bool = True) -> T:
+        """Ask until there is an answer; what is not safe to ask twice only until it may have been heard."""
         comeback = Comeback(self._patience.losses)
         while True:
             try:
-                if not self._is_first:
-                    self._last_before = _last_id(await self._history())
-                return await self._asking.frames()
-            except (NoAnswer, Refused) as loss:
-                if isinstance(loss, Refused) and loss.status != 503:
+                return await ask()
+            except Refused as refused:
+                if not (refused.is_temporary if is_safe else refused.status == 503):
                     raise
-                await comeback.wait(loss)
+                loss: Loss = refused
+            except ConnectionLost as lost:
+                if not is_safe and not isinstance(lost, NoAnswer):
+                    raise
+                loss = lost
+            await comeback.wait(loss)
 
     async def _caught_up(self) -> AsyncGenerator[AgentEvent, None]:
         """What the history tells, looked at until it has the ending."""
-        comeback = Comeback(self._patience.losses)
         idle = 0
         while self._fold.ending is None:
-            try:
-                # In this order: a turn that ends in between has its ending in the history.
-                is_running = await self._is_running()
-                history = await self._history()
-            except (ConnectionLost, Refused) as loss:
-                if isinstance(loss, Refused) and not loss.is_temporary:
-                    raise
-                await comeback.wait(loss)
-                continue
-            comeback.went_on()
+            # In this order: a turn that ends in between has its ending in the history.
+            is_running = await self._patiently(self._is_running)
+            history = await self._patiently(self._history)
             for said in self._fold.catch_up(self._of_this_turn(history)):
                 yield said
             idle = 0 if is_running else idle + 1

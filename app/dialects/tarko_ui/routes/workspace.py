@@ -17,7 +17,7 @@ from app.dialects.tarko_ui.messages import (
     SessionParam,
 )
 from app.dialects.tarko_ui.routes.folder import MAX_PATH, Folder
-from app.errors import NotFound
+from app.errors import BadRequest, NotFound
 from app.events.canonical import encode
 
 THREADS = 4
@@ -47,9 +47,16 @@ def router(parts: Parts, folder: Folder | None) -> APIRouter:
         return _json({"items": items or []})
 
     @api.post("/validate", response_model=FlatValidated)
-    async def validate(request: Request, session_id: SessionParam, body: FlatPaths) -> Response:
+    async def validate(
+        request: Request,
+        body: FlatPaths,
+        session_id: Annotated[str | None, Query(alias="sessionId", max_length=200)] = None,
+    ) -> Response:
         """Whether these exist, and as what."""
-        found = await look(request, session_id, lambda folder: [folder.kind(path) for path in body.paths])
+        named = session_id or body.sessionId
+        if named is None:
+            raise BadRequest("query.sessionId: Field required.")
+        found = await look(request, named, lambda folder: [folder.kind(path) for path in body.paths])
         kinds = found or [None] * len(body.paths)
         results = [
             {"path": path, "exists": kind is not None} | ({} if kind is None else {"type": kind})
