@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from app.agents.adapters.tarko.agent import TarkoAgent
 from app.agents.collect import collect
 from app.agents.loading import agent_name, load_agent
 from app.errors import AgentLoadError
@@ -250,6 +251,24 @@ def test_an_agents_name_is_its_own_or_the_last_part_of_where_it_was() -> None:
     assert agent_name(load_agent("loadable:Plain", Settings()), "loadable:Plain") == "plain agent"
     assert agent_name(load_agent("loadable:bare", Settings()), "loadable:holder.bare") == "bare"
     assert agent_name(load_agent("demo", Settings()), "demo") == "demo"
+
+
+async def test_a_remote_server_is_named_by_its_address() -> None:
+    for name, dialect in (
+        ("tarko:http://127.0.0.1:9", "documented"),
+        ("tarko-runtime:https://h/ui", "runtime"),
+    ):
+        agent = load_agent(name, Settings(remote_token="secret"))
+        assert isinstance(agent, TarkoAgent)
+        assert agent_name(agent, name) == "tarko"
+        assert agent._dialect == dialect
+        assert agent._remote.url == name.partition(":")[2]
+        assert agent._remote._client.headers["authorization"] == "Bearer secret"
+        await agent.aclose()
+    with pytest.raises(AgentLoadError):
+        load_agent("tarko:ftp://host", Settings())
+    with pytest.raises(AgentLoadError, match="tarko:<url>"):
+        load_agent("tarko:", Settings())
 
 
 def test_the_openai_agent_is_made_from_the_settings() -> None:

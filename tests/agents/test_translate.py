@@ -110,6 +110,35 @@ def test_a_completed_turn_ends_with_its_message_and_its_run(script: Script) -> N
     ]
 
 
+def marks(script: Script, event_type: str) -> list[dict[str, Any]]:
+    return [decode(draft.metadata) for draft in script.drafts if draft.type == event_type]
+
+
+def test_a_message_tells_when_its_first_and_its_last_piece_came(script: Script) -> None:
+    """In milliseconds since the agent was last told something: the query, or a tool's result."""
+    script.clock.now += 30
+    script.take(thinking("hm"))
+    script.clock.now += 20
+    script.take(text("a"))
+    script.clock.now += 5
+    script.take(started("t"))
+    script.clock.now += 100
+    script.take(ended("t"))
+    script.clock.now += 7
+    script.take(text("b"))
+    script.clock.now += 1
+    script.end(Ending.completed())
+    timings = [(m["ttftMs"], m["ttltMs"]) for m in marks(script, "assistant_message")]
+    assert timings == [(30, 55), (7, 8)]
+    assert marks(script, "agent_run_end")[0]["iterations"] == 2
+
+
+def test_an_empty_message_has_no_timing_and_its_run_one_iteration(script: Script) -> None:
+    script.end(Ending.aborted())
+    assert marks(script, "assistant_message") == [{"source": "agent", "version": "1.0"}]
+    assert marks(script, "agent_run_end")[0]["iterations"] == 1
+
+
 @pytest.mark.parametrize("data", [None, {"a": 1}, "text", 0])
 def test_a_result_is_in_the_end_of_the_run(script: Script, data: Any) -> None:
     assert script.end(Ending.completed(data))[-1][1]["data"] == data

@@ -21,6 +21,7 @@ try:
         BrowserContext,
         Locator,
         Page,
+        Response,
         Route,
         async_playwright,
     )
@@ -35,6 +36,7 @@ __all__ = [
     "BrowserContext",
     "Locator",
     "Page",
+    "Response",
     "Route",
     "async_playwright",
     "expect",

@@ -28,6 +28,22 @@ OF_A_SESSION: dict[tuple[str, str], Json] = {
     ("get", "/api/v1/sessions/queue"): {},
     ("get", "/api/v1/sessions/events"): {},
     ("get", "/api/v1/sessions/events/stream"): {},
+    ("post", "/ui/api/v1/sessions/query"): {"query": "x"},
+    ("post", "/ui/api/v1/sessions/query/stream"): {"query": "x"},
+    ("post", "/ui/api/v1/sessions/abort"): {},
+    ("post", "/ui/api/v1/sessions/update"): {"metadata": {"name": "stolen"}},
+    ("post", "/ui/api/v1/sessions/delete"): {},
+    ("post", "/ui/api/v1/sessions/generate-summary"): {"messages": [{"content": "x"}]},
+    ("post", "/ui/api/v1/sessions/share"): {},
+    ("get", "/ui/api/v1/sessions/details"): {},
+    ("get", "/ui/api/v1/sessions/status"): {},
+    ("get", "/ui/api/v1/sessions/events"): {},
+    ("post", "/ui/api/v1/sessions/model"): {"model": {"id": "x", "provider": "x"}},
+    ("post", "/ui/api/v1/runtime-settings"): {"runtimeSettings": {}},
+    ("post", "/ui/api/v1/sessions/runtime-settings"): {"runtimeSettings": {}},
+    ("get", "/ui/api/v1/sessions/workspace/search"): {"q": "x"},
+    ("post", "/ui/api/v1/sessions/workspace/validate"): {"paths": ["x"]},
+    ("get", "/ui/api/v1/sessions/workspace/files"): {},
 }
 """Every operation with a `sessionId`, and what else it needs."""
 
@@ -38,6 +54,18 @@ OF_NONE = {
     ("post", "/api/v1/oneshot/query/stream"),
     ("get", "/api/v1/events/schema"),
     ("get", "/metrics"),
+    ("post", "/ui/api/v1/sessions/create"),
+    ("get", "/ui/api/v1/sessions"),
+    ("get", "/ui/api/v1/sessions/events/latest"),
+    ("post", "/ui/api/v1/oneshot/query"),
+    ("post", "/ui/api/v1/oneshot/query/stream"),
+    ("get", "/ui/api/v1/share/config"),
+    ("get", "/ui/api/v1/models"),
+    ("get", "/ui/api/v1/agent/options"),
+    ("get", "/ui/api/v1/runtime-settings"),
+    ("get", "/ui/api/v1/sessions/runtime-settings"),
+    ("get", "/ui/api/v1/health"),
+    ("get", "/ui/api/v1/version"),
     *(("get", path) for path in PUBLIC_PATHS if path not in ("/login", "/logout")),
 }
 """Every other operation."""
@@ -85,7 +113,9 @@ async def shared(embedded_server: Server) -> AsyncIterator[Serving]:
 
 async def ask(client: Client, operation: tuple[str, str], fields: Json) -> tuple[int, str, str]:
     method, path = operation
-    response = await (client.get(path, **fields) if method == "get" else client.post(path, fields))
+    # One route has the session in its query and a body besides; to the others that tells nothing new.
+    url = f"{path}?sessionId={fields['sessionId']}"
+    response = await (client.get(path, **fields) if method == "get" else client.post(url, fields))
     body = response.json()
     return response.status_code, body["code"], body["error"]
 

@@ -1,0 +1,53 @@
+"""The official Tarko UI, by what its user sees. It draws two chat panels and hides one, so everything is looked for visibly."""
+
+import re
+
+from tests.browser.kit import Locator, Page, expect
+
+
+class OfficialUi:
+    """One open page of it."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        visible = page.locator(":visible")
+        self.field = page.locator("textarea:visible")
+        self.stop_button = page.locator("button[title='Stop generation']:visible")
+        self.user = page.locator(".message-user:visible")
+        self.answers = page.locator(".message-assistant:visible")
+        self.notices = page.locator(".message-system:visible")
+        self.running = visible.get_by_text("Agent is processing your request").first
+
+    async def visit(self, url: str, path: str = "/ui/") -> None:
+        """Open it, and wait until it takes a message."""
+        await self.page.goto(f"{url}{path}")
+        await expect(self.field).to_be_visible()
+
+    async def send(self, text: str) -> None:
+        """Write and send."""
+        await expect(self.field).to_be_enabled()
+        await self.field.fill(text)
+        await self.field.press("Control+Enter")
+
+    async def session_id(self) -> str:
+        """The session that the address names."""
+        await self.page.wait_for_url(re.compile("/ui/sess_"))
+        return self.page.url.rpartition("/")[2]
+
+    async def is_idle(self) -> None:
+        """Wait until nothing runs and the field takes a message."""
+        await expect(self.field).to_be_enabled()
+        await expect(self.stop_button).to_have_count(0)
+
+    async def open_sidebar(self) -> None:
+        """Show the list of sessions."""
+        await self.page.get_by_title("Expand sidebar").click()
+        await expect(self.page.get_by_label("Search tasks")).to_be_visible()
+
+    def task(self, name: str) -> Locator:
+        """A session of the list."""
+        return self.page.get_by_role("button", name=name, exact=False).filter(has_text=name)
+
+    def card(self, name: str) -> Locator:
+        """A tool's card."""
+        return self.answers.get_by_role("button", name=re.compile(re.escape(name)))
