@@ -28,7 +28,17 @@ from app.log.session_log import Page, SessionLog
 from app.log.store import EventStore, Fence
 from app.log.writers import TurnWriter
 from app.sessions.session import Session
-from app.turns.admission import Admitted, Key, KeyReused, OnBusy, Query, QueuedTurn, QueueFull, TurnRemoved
+from app.turns.admission import (
+    Admitted,
+    Key,
+    KeyReused,
+    NothingAsked,
+    OnBusy,
+    Query,
+    QueuedTurn,
+    QueueFull,
+    TurnRemoved,
+)
 from app.turns.queue_store import QueueStore
 from app.turns.recovery import Recovery
 from app.turns.transcript import LogTranscript
@@ -147,7 +157,7 @@ class Supervisor:
         except KeyReused:
             assert key is not None  # noqa: S101 - only a key can be reused
             return await self._repeated(session.id, key)
-        except SessionBusy:
+        except (SessionBusy, NothingAsked):
             if key is not None and await self._stores.queue.turn_of_key(session.id, key) is not None:
                 return await self._repeated(session.id, key)
             if on_busy == "reject" or query.answering is not None:

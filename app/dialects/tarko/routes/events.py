@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.responses import StreamingResponse
 
+from app.access.caller import principal_of
 from app.dialects.tarko.messages import Appended, ClientEvent, Events
 from app.dialects.tarko.nested import stream_frames
 from app.dialects.tarko.paging import (
@@ -18,7 +19,7 @@ from app.dialects.tarko.paging import (
     list_piece,
     page_body,
 )
-from app.dialects.tarko.parts import Parts, principal_of
+from app.dialects.tarko.parts import Parts
 from app.dialects.tarko.resume import From, start_of
 from app.dialects.tarko.routes.sessions import SessionParam
 from app.dialects.tarko.routes.strict import StrictRoute

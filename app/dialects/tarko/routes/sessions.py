@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
+from app.access.caller import principal_of
 from app.dialects.tarko.messages import (
     Created,
     CreateSession,
@@ -16,7 +17,7 @@ from app.dialects.tarko.messages import (
     SessionStatus,
     UpdateSession,
 )
-from app.dialects.tarko.parts import Parts, principal_of
+from app.dialects.tarko.parts import Parts
 from app.dialects.tarko.routes.strict import StrictRoute
 from app.errors import BadRequest
 from app.events.canonical import encode
