@@ -196,7 +196,7 @@ async def test_a_log_that_ends_before_its_turn_has_lost_its_session(
     caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def over(*_: Any) -> AsyncIterator[Page]:
-        for page in ():
+        for page in list[Page]():
             yield page
 
     monkeypatch.setattr(SessionLog, "follow", over)

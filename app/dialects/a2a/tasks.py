@@ -32,6 +32,9 @@ from app.turns.exchanges import Exchange, ExchangePlace, State, Wanted
 
 LIST_BYTES = 8 * 2**20
 OUTAGE_PAUSE = 0.2
+OPENING = 2
+"""How many events open a turn: what the user says, and the start of the run."""
+
 SKELETON = ("user_message", "agent_run_start", "error", "agent_run_end")
 
 _STATES: dict[int, Sequence[State]] = {
@@ -96,17 +99,23 @@ class Tasks:
         # The same id is the same message, so its content is not compared.
         key = Key(f"a2a {send.message_id}", "a2a") if self._parts.is_idempotent else None
         admitted = await self._parts.supervisor.admit(session, query, key=key)
-        return await self._sent(session, admitted, is_new=exchange is None and not admitted.is_repeat)
+        return await self._sent(session, admitted, exchange)
 
-    async def _sent(self, session: Session, admitted: Admitted, *, is_new: bool) -> Sent:
+    async def _sent(self, session: Session, admitted: Admitted, answered: Exchange | None) -> Sent:
         context_id = context_of(session)
         turn_id = admitted.turn_id
-        if is_new:
+        if admitted.is_repeat:
+            row = await self._parts.turns.get(turn_id)
+            exchange = await self._exchange(row.continues or turn_id if row is not None else turn_id)
+        elif answered is not None:
+            # As it stood when the answer began, so that all that follows is told.
+            exchange = replace(
+                answered, last_turn=turn_id, last_place=admitted.after + OPENING, state="running"
+            )
+        else:
             return Sent(session.id, context_id, turn_id, turn_id, admitted.after, None)
-        row = await self._parts.turns.get(turn_id)
-        first = row.continues or turn_id if row is not None else turn_id
-        task = await self._read(await self._exchange(first), context_id)
-        return Sent(session.id, context_id, first, turn_id, task.place, task)
+        task = await self._read(exchange, context_id)
+        return Sent(session.id, context_id, exchange.id, turn_id, task.place, task)
 
     async def settled(self, sent: Sent) -> Task:
         """The task once the message's turn has ended, or the agent asks."""
