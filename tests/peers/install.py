@@ -6,7 +6,6 @@ Each gets a folder under `.peers`, named after what it was made of, so it is mad
 import hashlib
 import shutil
 import subprocess
-import sys
 import venv
 from pathlib import Path
 
@@ -45,8 +44,8 @@ def install() -> None:
             line for line in constraints.read_text().splitlines() if not line.lower().startswith("a2a-sdk")
         ]
         (folder / "constraints.txt").write_text("\n".join(shared))
-        pip = [python_peer(), "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
-        subprocess.run([*pip, "-r", requirements, "-c", folder / "constraints.txt"], check=True)
+        pip = [str(python_peer()), "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
+        subprocess.run([*pip, "-r", str(requirements), "-c", str(folder / "constraints.txt")], check=True)
         (folder / "complete").touch()
     folder = js_peer()
     if not is_installed(folder):
@@ -59,4 +58,4 @@ def install() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(install())
+    install()
