@@ -1,7 +1,7 @@
-"""A task's stream: results in JSON-RPC envelopes over server-sent events, from a cursor.
+"""A task's stream: JSON-RPC results over server-sent events, from a cursor.
 
-The reader holds a place and no queue; what a page becomes is shared with other readers of the task, and only the
-envelope is its own. When nothing was said for a while, the status is said again, since callers count events and not
+The reader holds a place and no queue; what a page becomes is shared with other readers of the task, and only what
+stands around it is its own. When nothing was said for a while, the status is said again, since callers count events and not
 comments. A stream that is to end with the whole task reads it when it ends, and sends it in pieces.
 """
 
@@ -27,14 +27,14 @@ _END: Message = {"type": "http.response.body", "body": b"", "more_body": False}
 
 
 @dataclass(frozen=True, slots=True)
-class Envelope:
+class Wrapping:
     """What stands around each result of one reader's stream."""
 
     before: bytes
     after: bytes = b"}\n\n"
 
     @classmethod
-    def of(cls, request_id: str | int) -> "Envelope":
+    def of(cls, request_id: str | int) -> "Wrapping":
         """The envelope of the answers to this request."""
         return cls(b'data: {"jsonrpc":"2.0","id":%b,"result":' % json_of(request_id))
 
@@ -76,7 +76,7 @@ class TaskStream(Response):
         """`release` is called once, when the stream has ended. Times are seconds."""
         super().__init__(headers=HEADERS)
         del self.headers["content-length"]
-        self._envelope = Envelope.of(request_id)
+        self._wrapping = Wrapping.of(request_id)
         self._follow = follow
         self._state = follow.state
         self._readers = readers
@@ -114,7 +114,7 @@ class TaskStream(Response):
             outlet.close()
 
     async def _send_result(self, send: Send, result: bytes) -> None:
-        frame = memoryview(self._envelope.around((result,)))
+        frame = memoryview(self._wrapping.around((result,)))
         for at in range(0, len(frame), CHUNK):
             async with asyncio.timeout(self._send_timeout):
                 await send(_body(bytes(frame[at : at + CHUNK])))
@@ -127,7 +127,7 @@ class TaskStream(Response):
             spoken = self._spoken(page)
             self._state = spoken.state or self._state
             if spoken.results:
-                yield _body(self._envelope.around(list(spoken.results)))
+                yield _body(self._wrapping.around(list(spoken.results)))
 
     def _beat(self) -> Message:
         """The status once more. One that asks is not said without its question: that would be another one."""
@@ -136,7 +136,7 @@ class TaskStream(Response):
         frames = self._follow.frames
         status = Status(self._state, now_ms())
         told = status_update(status, frames.task_id, frames.context_id, frames.version, ends_stream=False)
-        return _body(self._envelope.around((json_of(told),)))
+        return _body(self._wrapping.around((json_of(told),)))
 
 
 class TaskSent(Response):
@@ -145,7 +145,7 @@ class TaskSent(Response):
     media_type = "text/event-stream"
 
     def __init__(self, request_id: str | int, result: bytes) -> None:
-        super().__init__(Envelope.of(request_id).around((result,)), headers=HEADERS)
+        super().__init__(Wrapping.of(request_id).around((result,)), headers=HEADERS)
 
 
 class FaultStream(Response):
