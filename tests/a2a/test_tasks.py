@@ -13,7 +13,7 @@ from app.events.ids import new_turn_id
 from app.log.session_log import Page, SessionLog
 from app.postgres.exchange_store import PostgresExchangeStore
 from app.turns.supervisor import Supervisor
-from tests.a2a.calling import Caller, message_ids, state_of, status_text, texts_of
+from tests.a2a.calling import Caller, accumulated, message_ids, state_of, status_text, texts_of
 from tests.a2a.test_contract import asking, plays, waiting
 from tests.server import Client, Json, Step, said, saying, soon, types
 
@@ -297,3 +297,29 @@ async def test_the_histories_of_a_repeated_answer_are_one(client: Client, new_ca
     assert {tuple(message_ids(result["task"])) for result in results} == {
         tuple(message_ids(await new_caller.get(task["id"])))
     }
+
+
+async def test_a_large_answer_to_a_slow_reader_is_held_by_its_place_alone(
+    client: Client, caller: Caller
+) -> None:
+    """A cursor waits, not a queue: while the reader reads nothing, the turn ends and the log lets go of its events."""
+    pieces = [f"{n} ".ljust(16_000, "x") for n in range(600)]
+    plays(client, "much", saying(*map(said, pieces)))
+    parts = client.server.parts.a2a
+    async with caller.send_stream("much") as told:
+        first = await told.first()
+        task = first[1]
+        [outlet] = [r.outlet for r in parts.readers._open if r.outlet._log.session_id == task["contextId"]]
+        log = outlet._log
+        async with aclosing(log.follow(0)) as pages:
+            async for page in pages:
+                if page.end_of(task["id"]):
+                    break
+        assert outlet.sent < log.head
+        assert log.recent(outlet.sent) is None, "the reader has not fallen behind the window"
+        assert sum(page.size for page in log._window) < 16 * 2**20
+        events = [first, *await told.rest()]
+    assert list(accumulated(event for event in events if event[0] == "artifact").values()) == [
+        "".join(pieces)
+    ]
+    assert texts_of(await caller.get(task["id"])) == ["".join(pieces)]
