@@ -17,10 +17,12 @@ from app.agents.translate import Translation
 from app.dialects.a2a.frames import Frames
 from app.dialects.a2a.reading import QUESTION_CLOSED, Fold, task_of
 from app.dialects.a2a.spelling import State, Version, clean, result, streamed_task, timestamp
+from app.dialects.a2a.stream import Wrapping
 from app.events.canonical import encode
 from app.events.ending import Ending
 from app.events.envelope import Draft, Envelope, Placed, place
 from app.events.metadata import metadata
+from app.transport.sse import CHUNK
 from app.turns.exchanges import Exchange
 from app.turns.exchanges import State as ExchangeState
 from tests.a2a.calling import accumulated, state_of, texts_of
@@ -281,3 +283,12 @@ def test_a_history_is_cut_from_its_front() -> None:
     assert result(whole, "1.0", history=1)["history"][0]["messageId"] == f"m {SECOND}"
     assert streamed_task(whole, "0.3")["kind"] == "task"
     assert set(get_args(State)) >= {state_of(streamed_task(whole, "0.3"))}
+
+
+@pytest.mark.parametrize("size", [0, 1, CHUNK, CHUNK + 1, 3 * CHUNK])
+def test_a_result_in_pieces_is_the_same_frame(size: int) -> None:
+    wrapping = Wrapping.of("é")
+    result = b"x" * size
+    pieces = list(wrapping.pieces(result))
+    assert b"".join(pieces) == wrapping.around((result,))
+    assert max(map(len, pieces)) <= CHUNK + len(wrapping.before)

@@ -42,6 +42,14 @@ class Wrapping:
         """The frames of these results; they are at least one."""
         return self.before + (self.after + self.before).join(results) + self.after
 
+    def pieces(self, result: bytes) -> Iterator[bytes]:
+        """The frame of one result, in pieces: a large one is not copied as a whole."""
+        view = memoryview(result)
+        yield self.before + view[:CHUNK]
+        for at in range(CHUNK, len(view), CHUNK):
+            yield bytes(view[at : at + CHUNK])
+        yield self.after
+
 
 @dataclass(frozen=True, slots=True)
 class Follow:
@@ -114,10 +122,9 @@ class TaskStream(Response):
             outlet.close()
 
     async def _send_result(self, send: Send, result: bytes) -> None:
-        frame = memoryview(self._wrapping.around((result,)))
-        for at in range(0, len(frame), CHUNK):
+        for piece in self._wrapping.pieces(result):
             async with asyncio.timeout(self._send_timeout):
-                await send(_body(bytes(frame[at : at + CHUNK])))
+                await send(_body(piece))
 
     def _spoken(self, page: Page) -> Spoken:
         return page.encoded(self._follow.frames)
