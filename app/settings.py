@@ -49,7 +49,9 @@ class Settings(BaseSettings):
     max_event: int = Field(16 * 2**20, gt=0, description="Largest event of an agent, encoded.")
     max_turn: int = Field(64 * 2**20, gt=0, description="Largest sum of a turn's closing messages, encoded.")
     public_url: str | None = Field(
-        None, description="How callers reach the server, for A2A cards; unset: as they did."
+        None,
+        pattern=r"^https?://\S+$",
+        description="How callers reach the server, for A2A cards; unset: as they did.",
     )
     a2a_final_task: str = Field(
         "",

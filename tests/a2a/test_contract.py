@@ -72,6 +72,24 @@ async def test_serve_its_card_at_the_endpoint_plus_the_well_known_path(client: C
     assert response.json()["url"] == client.server.url + (endpoint or "/a2a")
 
 
+async def test_the_card_can_be_kept_and_asked_for_again(client: Client) -> None:
+    first = await client.get("/a2a/.well-known/agent-card.json")
+    assert first.headers["cache-control"] == "public, max-age=60"
+    tag = first.headers["etag"]
+    for known, status in ((tag, 304), (f'"x", W/{tag}', 304), ("*", 304), ('"x"', 200), ("", 200)):
+        again = await client.http.get("/a2a/.well-known/agent-card.json", headers={"if-none-match": known})
+        assert (again.status_code, again.headers["etag"]) == (status, tag)
+
+
+async def test_the_card_names_the_public_address_where_one_is_set(embedded_server: Server) -> None:
+    async with (
+        own_database(embedded_server) as url,
+        serving(url, public_url="https://agents.example/x/") as server,
+    ):
+        card = (await (await server.client()).get("/agents/scripted/a2a/.well-known/agent-card.json")).json()
+    assert card["url"] == "https://agents.example/x/agents/scripted/a2a"
+
+
 async def test_set_capabilities_streaming_true_on_the_card(client: Client) -> None:
     card = (await client.get("/.well-known/agent-card.json")).json()
     assert card["capabilities"]["streaming"] is True

@@ -8,7 +8,7 @@ import pytest
 from tests.a2a.calling import Caller, state_of
 from tests.a2a.test_contract import waiting
 from tests.conftest import Server, own_database
-from tests.server import Serving, Step, serving, soon
+from tests.server import Scripted, Serving, Step, serving, soon
 
 ALICE, BOB = "alice-token-alice-token", "bob-token-bob-token-bob"
 
@@ -60,3 +60,22 @@ async def test_the_session_id_of_somebody_else_names_a_context_of_ones_own(share
     his = await bob.send(contextId=hers["contextId"])
     assert his["contextId"] == hers["contextId"]
     assert [task["id"] for task in (await alice.list(contextId=hers["contextId"]))["tasks"]] == [hers["id"]]
+
+
+async def test_the_tasks_of_another_agent_are_not_found(embedded_server: Server) -> None:
+    """A database may have served another agent before; nor does a name lead to its contexts."""
+    other = Scripted()
+    other.name = "other"
+    async with own_database(embedded_server) as url:
+        async with serving(url) as server:
+            caller = Caller(await server.client())
+            named, task = await caller.send(contextId="name"), await caller.send()
+        async with serving(url, other) as server:
+            caller = Caller(await server.client())
+            for method in ("GetTask", "CancelTask", "SubscribeToTask"):
+                assert await caller.error(method, {"id": task["id"]}) == -32001
+            assert (await caller.list())["tasks"] == []
+            mine = await caller.send(contextId=task["contextId"])
+            assert (await caller.list(contextId=task["contextId"]))["tasks"][0]["id"] == mine["id"]
+            assert (await caller.list(contextId="name"))["tasks"] == []
+            assert (await caller.send(contextId="name"))["id"] != named["id"]
