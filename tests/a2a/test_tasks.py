@@ -15,7 +15,8 @@ from app.postgres.exchange_store import PostgresExchangeStore
 from app.turns.supervisor import Supervisor
 from tests.a2a.calling import Caller, accumulated, message_ids, state_of, status_text, texts_of
 from tests.a2a.test_contract import asking, plays, waiting
-from tests.server import Client, Json, Step, said, saying, soon, types
+from tests.conftest import Server, own_database
+from tests.server import Client, Json, Step, said, saying, serving, soon, types
 
 
 async def paused(caller: Caller) -> Json:
@@ -323,3 +324,37 @@ async def test_a_large_answer_to_a_slow_reader_is_held_by_its_place_alone(
         "".join(pieces)
     ]
     assert texts_of(await caller.get(task["id"])) == ["".join(pieces)]
+
+
+async def test_a_drain_ends_the_streams_of_questions_and_waits_for_those_of_turns(
+    embedded_server: Server,
+) -> None:
+    step = Step()
+    async with own_database(embedded_server) as url, serving(url) as server:
+        caller = Caller(await server.client())
+        task = await paused(caller)
+        plays(caller.client, "run", waiting(step))
+        async with caller.subscribe(task["id"]) as asked, caller.send_stream("run") as running:
+            await asked.first()
+            await running.first()
+            await soon(step.reached.wait())
+            draining = asyncio.create_task(server.parts.drain())
+            assert await asked.rest() == []
+            step.passed.set()
+            assert state_of(await running.until("status", "completed")) == "completed"
+            await soon(draining)
+
+
+async def test_a_deleted_context_has_no_tasks(client: Client, new_caller: Caller) -> None:
+    task = await new_caller.send(contextId="to-be-deleted")
+    [event] = (await new_caller.list(contextId="to-be-deleted"))["tasks"]
+    assert event["id"] == task["id"]
+    session = next(
+        each
+        for each in (await client.get("/api/v1/sessions", limit=1000)).json()["sessions"]
+        if each["metadata"].get("a2a") == {"contextId": "to-be-deleted"}
+    )
+    await client.delete(session["id"])
+    assert (await new_caller.list(contextId="to-be-deleted"))["tasks"] == []
+    message = new_caller.message(contextId="to-be-deleted")
+    assert await new_caller.error("SendMessage", {"message": message}) == -32001

@@ -19,7 +19,7 @@ from app.log.session_log import Page, SessionLog
 from app.transport.cursor import Cursor, Start
 from app.transport.disconnect import until_disconnect
 from app.transport.outlet import Message, Outlet
-from app.transport.readers import Readers, Registration
+from app.transport.readers import Readers, Registration, ServerStops
 from app.transport.sse import CHUNK, HEADERS, PING
 from app.transport.wire import wire_of
 
@@ -107,18 +107,27 @@ class TaskStream(Response):
         outlet = Outlet(follow.log, cursor, send, self._messages, send_timeout=self._send_timeout)
         reader = Registration(outlet, self._beat, ends_by_itself=True, patience=self._heartbeat)
         gone = asyncio.create_task(_until_gone(receive, outlet), name="client of a task's stream")
+
+        def stop_waiting() -> None:
+            # A turn that runs ends in the drain, and the stream with it; a question may stay open for days.
+            if self._state == "input-required":
+                outlet.close(ServerStops())
+
         self._readers.add(reader)
+        self._readers.on_drain(stop_waiting)
         try:
             outlet.open()
             reason = await outlet.closed
-            if reason is None:
-                closing = None if follow.closing is None else await follow.closing()
+            if reason is None and follow.closing is not None:
+                closing = await follow.closing()
                 if closing is not None:
                     await self._send_result(send, closing)
+            if reason is None or isinstance(reason, ServerStops):
                 await send(_END)
         finally:
             gone.cancel()
             self._readers.remove(reader)
+            self._readers.forget(stop_waiting)
             outlet.close()
 
     async def _send_result(self, send: Send, result: bytes) -> None:

@@ -163,7 +163,10 @@ class Tasks:
         """A page of the caller's tasks, last updated first. It ends early when it has become large."""
         parts = self._parts
         after = page_place(asked.token)
-        session = await self._named_session(caller, asked.context_id) if asked.context_id else None
+        try:
+            session = await self._named_session(caller, asked.context_id) if asked.context_id else None
+        except SessionDeleted:
+            session = None
         if asked.context_id and session is None:
             return Listed([], 0, "")
         states = _STATES.get(asked.state, ()) if asked.state else None
