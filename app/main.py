@@ -19,6 +19,7 @@ from app.access.login import login_router
 from app.access.policy import Policy, check_exposure
 from app.access.principals import Principals
 from app.agents.contract import Agent
+from app.dialects.a2a import routes as a2a
 from app.dialects.operations import health, metrics
 from app.dialects.tarko import errors
 from app.dialects.tarko.messages import EventEnvelope, Refusal
@@ -69,7 +70,7 @@ class Application:
             BodyLimit(self.api, settings.max_body),
             policy=Policy.of(settings),
             principals=principals,
-            is_public=_is_page,
+            is_public=lambda path: _is_page(path) or a2a.is_card(path),
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -87,6 +88,7 @@ class Application:
             for router in _routers(server):
                 self.api.include_router(router)
             self.api.router.routes.append(socket.route(server.parts))
+            self.api.router.routes.extend(a2a.routes(server.a2a))
             self.api.router.routes.extend([*_pages(), tarko_ui.fonts()])
             yield server
 

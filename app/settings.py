@@ -50,6 +50,22 @@ class Settings(BaseSettings):
     max_body: int = Field(20 * 2**20, gt=0, description="Largest request body and socket message.")
     max_event: int = Field(16 * 2**20, gt=0, description="Largest event of an agent, encoded.")
     max_turn: int = Field(64 * 2**20, gt=0, description="Largest sum of a turn's closing messages, encoded.")
+    public_url: str | None = Field(
+        None,
+        pattern=r"^https?://\S+$",
+        description="How callers reach the server, for A2A cards; unset: as they did.",
+    )
+    a2a_final_task: str = Field(
+        "",
+        description="Whose A2A 0.3 streams end with the full task, by principal and comma; `*`: everybody's. "
+        "Those of 1.0 always do.",
+    )
+    a2a_idempotency: bool = Field(
+        default=True, description="Take an A2A message with a known id for the same message."
+    )
+    a2a_heartbeat: float = Field(
+        30, gt=0, description="Silence on an A2A stream after which the status is said again."
+    )
     log_level: str = Field("info", description="`debug`, `info`, `warning` or `error`.")
     ui_title: str = Field("Tarko", description="What the official UI at `/ui/` calls itself.")
     workspace: Path | None = Field(

@@ -9,7 +9,8 @@ from uuid import uuid4
 
 from app.agents.contract import Agent
 from app.agents.driver import abandoned_pumps
-from app.agents.loading import agent_name, load_agent
+from app.agents.loading import agent_description, agent_name, load_agent
+from app.dialects.a2a.parts import Parts as A2AParts
 from app.dialects.operations.metrics import Reading
 from app.dialects.parts import Parts
 from app.errors import StorageUnavailable
@@ -19,6 +20,7 @@ from app.log.logs import Logs
 from app.log.store import EventStore
 from app.postgres.embedded import EmbeddedPostgres
 from app.postgres.event_store import PostgresEventStore
+from app.postgres.exchange_store import PostgresExchangeStore
 from app.postgres.heartbeat import Heartbeat
 from app.postgres.migrations import migrate
 from app.postgres.pool import Pool
@@ -31,6 +33,7 @@ from app.sessions.store import SessionStore
 from app.settings import Settings
 from app.transport.readers import Readers
 from app.turns.deletion import finish_deletions
+from app.turns.exchanges import ExchangeStore
 from app.turns.queue_store import QueueStore
 from app.turns.supervisor import Limits, Stores, Supervisor
 from app.turns.turn_store import TurnStore
@@ -50,6 +53,7 @@ class Storage:
 
     events: EventStore
     history: HistoryStore
+    exchanges: ExchangeStore
     turns: TurnStore
     queue: QueueStore
     sessions: SessionStore
@@ -59,7 +63,12 @@ def postgres_storage(pool: Pool) -> Storage:
     """Everything in PostgreSQL."""
     events = PostgresEventStore(pool)
     return Storage(
-        events, events, PostgresTurnStore(pool), PostgresQueueStore(pool), PostgresSessionStore(pool)
+        events,
+        events,
+        PostgresExchangeStore(pool),
+        PostgresTurnStore(pool),
+        PostgresQueueStore(pool),
+        PostgresSessionStore(pool),
     )
 
 
@@ -69,6 +78,7 @@ class Server:
 
     settings: Settings
     parts: Parts
+    a2a: A2AParts
     pool: Pool
     database: EmbeddedPostgres | None
 
@@ -144,9 +154,10 @@ async def running(
         stack.push_async_callback(heartbeat.stop)
         signals = Signals(pool, replica_id)
         agents = {agent_name(hosted, settings.agent): hosted}
-        parts = _parts(settings, storage(pool), agents, signals, replica_id)
+        stored = storage(pool)
+        parts = _parts(settings, stored, agents, signals, replica_id)
         await _start(parts, settings, signals, heartbeat, stack, is_alone=database is not None)
-        yield Server(settings, parts, pool, database)
+        yield Server(settings, parts, _a2a_parts(settings, stored, parts, agents), pool, database)
 
 
 @asynccontextmanager
@@ -214,6 +225,27 @@ def _parts(
         agents=tuple(agents),
         send_timeout=settings.send_timeout,
         on_busy=settings.on_busy,
+    )
+
+
+def _a2a_parts(settings: Settings, storage: Storage, parts: Parts, agents: Mapping[str, Agent]) -> A2AParts:
+    return A2AParts(
+        directory=parts.directory,
+        supervisor=parts.supervisor,
+        turns=storage.turns,
+        exchanges=storage.exchanges,
+        events=storage.events,
+        history=storage.history,
+        commit=parts.commit,
+        logs=parts.logs,
+        readers=parts.readers,
+        agents={name: agent_description(agent, name) for name, agent in agents.items()},
+        send_timeout=settings.send_timeout,
+        heartbeat=settings.a2a_heartbeat,
+        final_task_for=frozenset(filter(None, map(str.strip, settings.a2a_final_task.split(",")))),
+        is_idempotent=settings.a2a_idempotency,
+        public_url=settings.public_url,
+        asks_for_tokens=bool(settings.tokens.strip()),
     )
 
 

@@ -9,7 +9,7 @@ from bench.client import Stream, request
 from bench.plan import Plan
 from bench.processes import NOTHING, Process, Used
 from bench.report import Report, median, micros, milliseconds, percentile, thousands
-from bench.scene import BURST_DELTAS, Scene, asking, sessions, undisturbed
+from bench.scene import BURST_DELTAS, Scene, a2a_asking, asking, sessions, undisturbed
 
 ROUNDS = {1: 20, 20: 4, 100: 1}
 """For so many turns at once, how many rounds make one repetition."""
@@ -52,6 +52,9 @@ async def measure(scene: Scene) -> None:
         async def turns(count: int) -> list[bytes]:
             return [asking(session, Plan(BURST_DELTAS)) for session in await sessions(ours, count)]
 
+        async def tasks(count: int) -> list[bytes]:
+            return [a2a_asking(session, Plan(BURST_DELTAS)) for session in await sessions(ours, count)]
+
         async def plain(count: int) -> list[bytes]:
             return [request("POST", "/turn")] * count
 
@@ -61,6 +64,7 @@ async def measure(scene: Scene) -> None:
         for at_once, rounds in ROUNDS.items():
             variants: list[tuple[Process, Requests, Taken]] = [
                 (ours, turns, Taken()),
+                (ours, tasks, Taken()),
                 (bare, plain, Taken()),
                 (bare, yielding, Taken()),
             ]
@@ -80,10 +84,19 @@ def _tell(report: Report, at_once: int, found: Sequence[Taken]) -> None:
         "first event p50/p99 ms",
         rows=[
             taken.row(name)
-            for name, taken in zip(("ours, durable", "bare", "bare, yielding"), found, strict=True)
+            for name, taken in zip(
+                ("ours, durable", "ours, A2A", "bare", "bare, yielding"), found, strict=True
+            )
         ],
     )
-    ratio = median(found[0].rates) / median(found[1].rates)
+    ratio = median(found[0].rates) / median(found[2].rates)
+    tarko, a2a = (taken.used.server / taken.events for taken in found[:2])
+    report.goal(
+        f"{at_once} at once, CPU of an A2A event by one of ours",
+        f"{a2a / tarko:.2f}",
+        "≤ 2",
+        is_met=a2a <= 2 * tarko,
+    )
     if at_once == 20:
         report.say(f"  ours / bare: {ratio:.0%}")
     else:

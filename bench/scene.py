@@ -97,6 +97,18 @@ def asking(session: str, plan: Plan) -> bytes:
     return request("POST", "/api/v1/sessions/query/stream", {"sessionId": session, "query": plan.text()})
 
 
+def a2a_asking(session: str, plan: Plan) -> bytes:
+    """The same over A2A 0.3, which needs no header of its own."""
+    message = {
+        "messageId": session,
+        "contextId": session,
+        "role": "user",
+        "parts": [{"kind": "text", "text": plan.text()}],
+    }
+    call = {"jsonrpc": "2.0", "id": 1, "method": "message/stream", "params": {"message": message}}
+    return request("POST", "/a2a", call)
+
+
 def reading(session: str, parameters: str = "") -> bytes:
     """The request of a reader."""
     return request("GET", f"/api/v1/sessions/events/stream?sessionId={session}{parameters}")

@@ -34,7 +34,7 @@ _PREFLIGHT: Headers = [
     (b"access-control-allow-methods", b"GET, POST, OPTIONS"),
     (
         b"access-control-allow-headers",
-        b"Content-Type, Authorization, Last-Event-ID, Idempotency-Key, traceparent",
+        b"Content-Type, Authorization, Last-Event-ID, Idempotency-Key, traceparent, tracestate, A2A-Version, A2A-Extensions",
     ),
     (b"access-control-max-age", b"7200"),
 ]

@@ -57,6 +57,16 @@ class Retrying(TypedDict):
     reason: str
 
 
+class InputRequired(TypedDict):
+    """Extension, not terminal: the agent asks the user before it goes on, and then completes.
+
+    Whoever can carry a question shows it, and the answer is the next turn's prompt. The last one in a turn counts.
+    """
+
+    type: Literal["input_required"]
+    text: str
+
+
 class Completed(TypedDict):
     """The turn succeeded. `data` is present only with a structured result and never repeats the text."""
 

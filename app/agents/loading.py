@@ -28,10 +28,11 @@ _REMOTE = re.compile(r"tarko(?P<flat>-runtime)?:(?P<url>.*://.*)")
 class BareAgent:
     """A function that does what `invoke` does, as an agent."""
 
-    __slots__ = ("_function",)
+    __slots__ = ("_function", "description")
 
     def __init__(self, function: Callable[[Scope, Prompt], AsyncIterable[AgentEvent]]) -> None:
         self._function = function
+        self.description = _first_paragraph(function.__doc__)
 
     def invoke(self, scope: Scope, prompt: Prompt, /) -> AsyncIterable[AgentEvent]:
         return self._function(scope, prompt)
@@ -55,6 +56,19 @@ def agent_name(agent: Agent, name: str) -> str:
     """What to call it before people: its own `name`, else the last part of the name it was loaded by."""
     own = getattr(agent, "name", None)
     return own if isinstance(own, str) and own.strip() else name.rpartition(":")[2].rpartition(".")[2]
+
+
+def agent_description(agent: Agent, name: str) -> str:
+    """What to say of it to strangers: its own `description`, else the first paragraph of its documentation."""
+    own = getattr(agent, "description", None)
+    if isinstance(own, str) and own.strip():
+        return own.strip()
+    documented = "" if isinstance(agent, BareAgent) else _first_paragraph(type(agent).__doc__)
+    return documented or f"The agent {name}."
+
+
+def _first_paragraph(documentation: str | None) -> str:
+    return " ".join(inspect.cleandoc(documentation or "").partition("\n\n")[0].split())
 
 
 def _openai_agent(settings: Settings) -> Agent:

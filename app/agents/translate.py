@@ -9,7 +9,8 @@ Promises: whatever the agent does, `end` closes what is open (message, thinking,
 turn has a closing `assistant_message`, be it empty; text that was streamed is in it.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from app.agents.contract import AgentEvent
@@ -22,6 +23,8 @@ from app.events.vocabulary import RESERVED, FinishReason, is_event_type
 
 MAX_EVENT = 16 * 2**20
 MAX_TURN = 64 * 2**20
+
+NO_MARKS: Mapping[str, Any] = MappingProxyType({})
 
 _FINISH: dict[str, FinishReason] = {
     "completed": "stop",
@@ -62,6 +65,7 @@ class Translation:
         agent_name: str,
         *,
         trace_id: str | None = None,
+        continues: str | None = None,
         clock: Callable[[], int] = now_ms,
         max_event: int = MAX_EVENT,
         max_turn: int = MAX_TURN,
@@ -69,10 +73,12 @@ class Translation:
         self.turn_id = turn_id
         self._agent_name = agent_name
         self._trace_id = trace_id
+        self._marks = {} if continues is None else {"continues": continues}
         self._clock = clock
         self._max_event = max_event
         self._max_turn = max_turn
-        self._metadata = metadata("agent", trace_id)
+        self._metadata = metadata("agent", trace_id, **self._marks)
+        self.question = ""
         self._began = clock()
         self._said = 0
         self._segments = 0
@@ -91,18 +97,24 @@ class Translation:
             "thinking": self._take_thinking,
             "tool_started": self._take_tool_started,
             "tool_ended": self._take_tool_ended,
+            "input_required": self._take_question,
         }
 
-    def begin(self, content: str | list[dict[str, Any]]) -> list[Draft]:
-        """The events that open a turn: what the user said, as it came, and the start of the run."""
+    def begin(self, content: str | list[dict[str, Any]], marks: Mapping[str, Any] = NO_MARKS) -> list[Draft]:
+        """The events that open a turn: what the user said, as it came, and the start of the run.
+
+        `marks` are kept in the metadata of what the user said.
+        """
         return [
             self._draft(
-                "user_message", {"content": content, "role": "user"}, metadata("user", self._trace_id)
+                "user_message",
+                {"content": content, "role": "user"},
+                metadata("user", self._trace_id, **marks, **self._marks),
             ),
             self._draft(
                 "agent_run_start",
                 {"turnId": self.turn_id, "agentName": self._agent_name},
-                metadata("server", self._trace_id),
+                metadata("server", self._trace_id, **self._marks),
             ),
         ]
 
@@ -136,7 +148,7 @@ class Translation:
 
     def end(self, ending: Ending) -> list[Draft]:
         """The events that close the turn, `agent_run_end` last."""
-        marks = metadata("server", self._trace_id, iterations=max(1, self._segments))
+        marks = metadata("server", self._trace_id, iterations=max(1, self._segments), **self._marks)
         drafts: list[Draft] = self._close_thinking()
         if self._text is None:
             drafts += self._open_text()
@@ -144,7 +156,7 @@ class Translation:
         for tool in list(self._tools.values()):
             reason = UNFINISHED_TOOL[ending.status]
             drafts.append(self._tool_result(tool, content=reason, error=reason))
-        server = metadata("server", self._trace_id)
+        server = metadata("server", self._trace_id, **self._marks)
         if ending.status != "completed":
             error = {"error": ending.message, "code": ending.code, "recoverable": ending.is_recoverable}
             drafts.append(self._draft("error", error, server))
@@ -155,6 +167,8 @@ class Translation:
         }
         if ending.data is not ABSENT:
             end["data"] = ending.data
+        if ending.question:
+            end |= {"code": ending.code, "question": ending.question}
         drafts.append(self._draft("agent_run_end", end, marks))
         return drafts
 
@@ -289,7 +303,7 @@ class Translation:
     def _timing(self) -> bytes:
         """Metadata with the milliseconds from the last thing said to the agent to the segment's first and last piece."""
         first, last = max(0, self._answered - self._asked), max(0, self._clock() - self._asked)
-        return metadata("agent", self._trace_id, ttftMs=first, ttltMs=last)
+        return metadata("agent", self._trace_id, ttftMs=first, ttltMs=last, **self._marks)
 
     def _close_thinking(self) -> list[Draft]:
         if self._thinking is None:
@@ -324,7 +338,7 @@ class Translation:
         wire_id = self._unused_tool_id(agent_id)
         marks = self._metadata
         if wire_id != agent_id:
-            marks = metadata("agent", self._trace_id, toolCallId=agent_id)
+            marks = metadata("agent", self._trace_id, toolCallId=agent_id, **self._marks)
         self._tools[wire_id] = tool = _Tool(wire_id, agent_id, name, self._clock(), marks)
         call = {
             "id": tool.id,
@@ -393,6 +407,16 @@ class Translation:
             wire_id = f"{agent_id}~{n}"
         used.add(wire_id)
         return wire_id
+
+    # ── questions ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _take_question(self, event: AgentEvent) -> list[Draft]:
+        question = event.get("text")
+        if not isinstance(question, str) or not question.strip():
+            raise _wrong_shape("input_required", "text", "a text that is not empty", question)
+        drafts = [self._pass_through(event)]
+        self.question = question
+        return drafts
 
     # ── everything else ──────────────────────────────────────────────────────────────────────────────────────────
 

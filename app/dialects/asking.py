@@ -1,7 +1,6 @@
 """How a turn is asked for and waited for, whatever the dialect."""
 
 import asyncio
-import re
 from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any
@@ -15,16 +14,6 @@ from app.transport.disconnect import until_disconnect
 from app.turns.admission import Admitted, TurnRemoved
 
 OUTAGE_PAUSE = 0.2
-
-_TRACEPARENT = re.compile(
-    r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?"
-)
-
-
-def trace_id_of(traceparent: str | None) -> str | None:
-    """The trace id of a W3C `traceparent`; None when there is none or it is malformed, as the specification asks."""
-    match = _TRACEPARENT.fullmatch(traceparent or "")
-    return match[1] if match else None
 
 
 async def until_ended(

@@ -10,9 +10,7 @@ from typing import Any
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
-from app.events.canonical import MAX_DEPTH, NotJson, decode
-
-MAX_BODY_DEPTH = MAX_DEPTH // 2
+from app.events.canonical import MAX_BODY_DEPTH, NotJson, decode, is_deeper
 
 
 class StrictRequest(Request):
@@ -23,7 +21,7 @@ class StrictRequest(Request):
             body = decode(await self.body())
         except NotJson as error:
             raise json.JSONDecodeError(str(error), "", 0) from error
-        if _is_deeper(body, MAX_BODY_DEPTH):
+        if is_deeper(body, MAX_BODY_DEPTH):
             raise json.JSONDecodeError(f"nested deeper than {MAX_BODY_DEPTH} levels", "", 0)
         return body
 
@@ -38,10 +36,3 @@ class StrictRoute(APIRoute):
             return await handle(StrictRequest(request.scope, request.receive))
 
         return strictly
-
-
-def _is_deeper(value: Any, depth: int) -> bool:
-    if not isinstance(value, dict | list):
-        return False
-    items = value.values() if isinstance(value, dict) else value
-    return depth == 0 or any(_is_deeper(item, depth - 1) for item in items)

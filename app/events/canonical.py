@@ -15,6 +15,8 @@ from typing import Any, NoReturn
 import orjson
 
 MAX_DEPTH = 200
+MAX_BODY_DEPTH = MAX_DEPTH // 2
+"""How deep a request's body may be: what was kept from it must fit into answers that wrap it."""
 
 _OPTIONS = (
     orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
@@ -26,18 +28,18 @@ class NotJson(ValueError):
     """The value or text is not JSON; the message says what was found."""
 
 
-def encode(value: Any) -> bytes:
-    """Encode any JSON value.
+def encode(value: Any, *, max_depth: int = MAX_DEPTH) -> bytes:
+    """Encode any JSON value. What wraps values that were kept may be deeper than they.
 
     Raises `NotJson` for what JSON can't say.
     """
     try:
         encoded = orjson.dumps(value, option=_OPTIONS)
     except orjson.JSONEncodeError:
-        return _encode_with_care(value)
+        return _encode_with_care(value, max_depth)
     # orjson writes NaN and infinities as null, and a few types that JSON does not have as text.
     if type(value) is not str:
-        _check(value, MAX_DEPTH)
+        _check(value, max_depth)
     return encoded if encoded.isascii() else _escape_line_ends(encoded)
 
 
@@ -65,9 +67,17 @@ def decode(text: str | bytes) -> Any:
         raise NotJson(str(error)) from error
 
 
-def _encode_with_care(value: Any) -> bytes:
+def is_deeper(value: Any, depth: int) -> bool:
+    """Whether a decoded value is nested deeper than so many levels."""
+    if not isinstance(value, dict | list):
+        return False
+    items = value.values() if isinstance(value, dict) else value
+    return depth == 0 or any(is_deeper(item, depth - 1) for item in items)
+
+
+def _encode_with_care(value: Any, max_depth: int = MAX_DEPTH) -> bytes:
     """For what orjson refuses: lone surrogates, integers beyond 64 bits, subclasses of the plain types."""
-    _check(value, MAX_DEPTH)
+    _check(value, max_depth)
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError as error:

@@ -12,13 +12,17 @@ class Absent:
 
 ABSENT: Final = Absent()
 
+ASKS: Final = "input_required"
+"""The code of a turn that completed with a question."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ending:
     """One of the four ways a turn ends. The first that is said stands.
 
     `code` and `message` tell why a turn did not complete, `is_recoverable` whether sending it again may help.
-    `data` is a completed turn's structured result, or `ABSENT`.
+    `data` is a completed turn's structured result, or `ABSENT`. `question` is what a completed turn asks the user, and
+    its code is `ASKS` then.
     """
 
     status: EndingStatus
@@ -26,11 +30,12 @@ class Ending:
     message: str = ""
     is_recoverable: bool = False
     data: Any = ABSENT
+    question: str = ""
 
     @classmethod
-    def completed(cls, data: Any = ABSENT) -> "Ending":
-        """The agent said `completed`."""
-        return cls("completed", data=data)
+    def completed(cls, data: Any = ABSENT, *, question: str = "") -> "Ending":
+        """The agent said `completed`; with a question if it waits for an answer."""
+        return cls("completed", ASKS if question else "", data=data, question=question)
 
     @classmethod
     def failed(cls, message: str, *, code: str, is_recoverable: bool) -> "Ending":

@@ -131,12 +131,17 @@ class ErrorData(TypedDict):
 
 
 class AgentRunEnd(TypedDict):
-    """A turn has ended; the last event of every turn. `data` is the agent's structured result, where there is one."""
+    """A turn has ended; the last event of every turn. `data` is the agent's structured result, where there is one.
+
+    A turn that completed with a question for the user has `code` "input_required" and the `question`.
+    """
 
     turnId: str
     status: EndingStatus
     elapsedMs: int
     data: NotRequired[Any]
+    code: NotRequired[Literal["input_required"]]
+    question: NotRequired[str]
 
 
 SHAPES: dict[str, type] = {
@@ -166,6 +171,7 @@ RESERVED = frozenset(SHAPES) | {
     "abort_result",
     "query_queued",
     "pong",
+    "question_closed",
 }
 """Types with a meaning of their own: neither an agent's unknown events nor a client's own may use them."""
 

@@ -56,13 +56,14 @@ class HeadTable(SQLModel, table=True):
 class TurnTable(SQLModel, table=True):
     """A turn. `stored` counts its events in the log; `epoch` fences writers that lost it.
 
-    `stop` is set by a process that wants the owner to stop it.
+    `stop` is set by a process that wants the owner to stop it. `continues` is the first of the turns that it answers.
     """
 
     __tablename__ = "turns"
     __table_args__ = (
         Index("turns_running", "session_id", unique=True, postgresql_where=text("state = 'running'")),
-        Index("turns_of_session", "session_id", "started_at"),
+        Index("turns_of_session", "session_id", "first_seq"),
+        Index("turns_continuing", "continues", "first_seq", postgresql_where=text("continues IS NOT NULL")),
         Index("turns_owned", "owner", postgresql_where=text("state = 'running'")),
         Index("turns_to_retire", "ended_at", postgresql_where=text("state = 'ended' AND NOT is_retired")),
         {"postgresql_with": {"fillfactor": "70"}},
@@ -83,6 +84,7 @@ class TurnTable(SQLModel, table=True):
     ended_at: int | None = Field(sa_column=Column(BigInteger, nullable=True))
     is_retired: bool = Field(nullable=False)
     stop: str | None = Field(sa_column=_text(nullable=True))
+    continues: str | None = Field(sa_column=_text(nullable=True))
 
 
 class EventTable(SQLModel, table=True):

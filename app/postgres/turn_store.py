@@ -5,7 +5,7 @@ unique index `turns_running`.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 
 import asyncpg
 
@@ -13,16 +13,20 @@ from app.errors import SessionBusy, SessionDeleted
 from app.events.canonical import decode
 from app.events.envelope import Draft, Placed, now_ms
 from app.postgres.pool import Pool
-from app.turns.admission import Key, KeyReused
+from app.turns.admission import Answering, Key, KeyReused, NothingAsked
 from app.turns.turn_store import TurnRow
 
 _START = """
 WITH head AS MATERIALIZED (
   SELECT session_id, last_seq, lasting_count, queued FROM heads WHERE session_id = $1 AND phase = 'open' FOR UPDATE
 ), turn AS (
-  INSERT INTO turns (id, session_id, state, owner, epoch, stored, first_seq, last_seq, trace_id, started_at, is_retired)
-  SELECT $2, session_id, 'running', $3, 1, $5::int, last_seq + 1, last_seq + $5::int, $4, $6::bigint, false FROM head
-  WHERE queued = 0
+  INSERT INTO turns (id, session_id, state, owner, epoch, stored, first_seq, last_seq, trace_id, started_at, is_retired,
+                     continues)
+  SELECT $2, session_id, 'running', $3, 1, $5::int, last_seq + 1, last_seq + $5::int, $4, $6::bigint, false, $15
+  FROM head
+  WHERE queued = 0 AND ($14::text IS NULL OR EXISTS (
+    SELECT FROM (SELECT id, code FROM turns WHERE session_id = $1 ORDER BY first_seq DESC LIMIT 1) latest
+    WHERE id = $14 AND code = 'input_required'))
   ON CONFLICT (session_id) WHERE state = 'running' DO NOTHING
   RETURNING id
 ), keyed AS (
@@ -38,17 +42,23 @@ WITH head AS MATERIALIZED (
   SELECT head.session_id, head.last_seq + d.nth, head.lasting_count + d.nth, turn.id, d.type, d.ts, d.data, d.metadata
   FROM unnest($7::int[], $8::text[], $9::bigint[], $10::json[], $11::json[]) AS d(nth, type, ts, data, metadata), head, turn
 )
-SELECT head.last_seq, head.lasting_count, turn.id FROM head LEFT JOIN turn ON true"""
+SELECT head.last_seq, head.lasting_count, head.queued, turn.id FROM head LEFT JOIN turn ON true"""
+
+# Of its own, so that `_START` sees the answer that was first while it waited for the head.
+_LOCK_HEAD = "SELECT FROM heads WHERE session_id = $1 FOR UPDATE"
 
 _RUNNING = "SELECT id FROM turns WHERE session_id = $1 AND state = 'running'"
 
-_ROW = "SELECT id, session_id, epoch, stored, first_seq, last_seq, trace_id, status, code FROM turns "
+_ROW = (
+    "SELECT id, session_id, epoch, stored, first_seq, last_seq, trace_id, status, code, continues FROM turns "
+)
 
 _GET = _ROW + "WHERE id = $1"
 
 # A database that has just come back judges nobody: whoever lost its connection has had no chance to beat.
 _ORPHANS = """
-SELECT t.id, t.session_id, t.epoch, t.stored, t.first_seq, t.last_seq, t.trace_id, t.status, t.code
+SELECT t.id, t.session_id, t.epoch, t.stored, t.first_seq, t.last_seq, t.trace_id, t.status, t.code,
+       t.continues
 FROM turns t LEFT JOIN replicas r ON r.id = t.owner
 WHERE t.state = 'running' AND CASE
   WHEN t.owner = $1 THEN t.id <> ALL ($2::text[])
@@ -63,7 +73,7 @@ WITH head AS MATERIALIZED (
 )
 UPDATE turns SET owner = $2, epoch = epoch + 1
 WHERE session_id = (SELECT session_id FROM head) AND id = $3 AND epoch = $4 AND state = 'running'
-RETURNING id, session_id, epoch, stored, first_seq, last_seq, trace_id, status, code"""
+RETURNING id, session_id, epoch, stored, first_seq, last_seq, trace_id, status, code, continues"""
 
 _ASK_TO_STOP = """
 WITH head AS MATERIALIZED (
@@ -112,8 +122,12 @@ class PostgresTurnStore:
         owner: str,
         trace_id: str | None,
         key: Key | None = None,
+        answering: Answering | None = None,
     ) -> Placed:
-        async with self._pool.connection() as connection:
+        async with self._pool.connection() as connection, AsyncExitStack() as stack:
+            if answering is not None:
+                await stack.enter_async_context(connection.transaction())
+                await connection.execute(_LOCK_HEAD, session_id)
             with key_conflicts():
                 row = await connection.fetchrow(
                     _START,
@@ -130,14 +144,18 @@ class PostgresTurnStore:
                     [draft.metadata for draft in drafts],
                     key.key if key else None,
                     key.request_hash if key else None,
+                    answering.asking if answering else None,
+                    answering.first if answering else None,
                 )
             if row is None:
                 raise SessionDeleted(f"Session {session_id} was deleted.")
             if row["id"] is None:
                 running = await connection.fetchval(_RUNNING, session_id)
-                if running is None:
-                    raise SessionBusy("Turns wait in this session.")
-                raise SessionBusy("A turn is running in this session.", details={"turnId": running})
+                if running is not None:
+                    raise SessionBusy("A turn is running in this session.", details={"turnId": running})
+                if answering is not None and not row["queued"]:
+                    raise NothingAsked("Nothing is asked there any more.")
+                raise SessionBusy("Turns wait in this session.")
         return Placed(row["last_seq"], row["lasting_count"], 0, row["last_seq"] + len(drafts))
 
     async def get(self, turn_id: str) -> TurnRow | None:

@@ -22,6 +22,11 @@ class Directory:
         self._store = store
         self._clock = clock
 
+    @staticmethod
+    def id_of(principal: str, once: str) -> str:
+        """The id of the session that is created with this key, whether it is there or not."""
+        return session_id_of(f"{principal}\n{once}")
+
     async def create(
         self,
         principal: str,
@@ -37,7 +42,7 @@ class Directory:
         With `once`, a key of the caller's, a repeat is the same session.
         """
         now = self._clock()
-        session_id = new_session_id() if once is None else session_id_of(f"{principal}\n{once}")
+        session_id = new_session_id() if once is None else self.id_of(principal, once)
         if once is not None and (known := await self._store.get(session_id)) is not None:
             return known.session
         session = Session(

@@ -6,6 +6,7 @@ again. A cursor holds no connection and no copy of anything; it ends with its tu
 session.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.log.session_log import Page, SessionLog
@@ -25,12 +26,21 @@ class Start:
 
 
 class Cursor:
-    """A place in a log that moves on with what was read. `turn_id`: end with that turn; `is_alone`: see only that turn."""
+    """A place in a log that moves on with what was read. `turn_id`: end with that turn; `is_alone`: see only that turn.
 
-    __slots__ = ("_is_alone", "_log", "_start", "is_over", "place", "turn_id")
+    `end_of` tells at which place of a page to end, if not with the turn.
+    """
+
+    __slots__ = ("_end_of", "_is_alone", "_log", "_start", "is_over", "place", "turn_id")
 
     def __init__(
-        self, log: SessionLog, start: Start, turn_id: str | None = None, *, is_alone: bool = False
+        self,
+        log: SessionLog,
+        start: Start,
+        turn_id: str | None = None,
+        *,
+        is_alone: bool = False,
+        end_of: Callable[[Page], int | None] | None = None,
     ) -> None:
         self._log = log
         self._start = start
@@ -38,6 +48,9 @@ class Cursor:
         self.place = start.after
         self.turn_id = turn_id
         self.is_over = False
+        self._end_of = end_of
+        if end_of is None and turn_id is not None:
+            self._end_of = lambda page: page.end_of(turn_id)
 
     def ready(self) -> list[Page] | None:
         """The pages that can be had without waiting, taken; none at the head; None when `fetch` must be used."""
@@ -64,9 +77,9 @@ class Cursor:
         return self._taken([await self._log.read(which)])
 
     def _taken(self, pages: list[Page]) -> list[Page]:
-        if self.turn_id is not None:
+        if self._end_of is not None:
             for index, page in enumerate(pages):
-                end = page.end_of(self.turn_id)
+                end = self._end_of(page)
                 if end is not None:
                     pages = [*pages[:index], page if end == page.upto else page.until(end)]
                     self.is_over = True

@@ -118,9 +118,9 @@ class Outlet:
 
     def _send_now(self, messages: Iterable[Message]) -> bool:
         """Send in this very call; False when a send has to wait, and the rest is left to the worker."""
-        self.last_sent = time.monotonic()
         rest = iter(messages)
         for message in rest:
+            self.last_sent = time.monotonic()
             sending = self._send(message)
             coroutine = sending if type(sending) is types.CoroutineType else _as_coroutine(sending)
             try:

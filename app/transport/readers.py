@@ -16,11 +16,15 @@ class ServerStops(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Registration:
-    """A reader's outlet, the ping it wants, and whether it ends by itself when its turn does."""
+    """A reader's outlet, the ping it wants, and whether it ends by itself when its turn does.
+
+    A ping may be made when it is due. `patience` is after how many seconds of silence: None for the server's own.
+    """
 
     outlet: Outlet
-    ping: Message | None
+    ping: Message | Callable[[], Message] | None
     ends_by_itself: bool = False
+    patience: float | None = None
 
 
 class Readers:
@@ -84,7 +88,8 @@ class Readers:
 
     def _ping_the_silent(self) -> None:
         # Not in the ticker itself, whose frame would hold on to the last reader between two ticks.
-        due = time.monotonic() - self._ping_interval
+        now = time.monotonic()
         for reader in list(self._open):
-            if reader.ping is not None and reader.outlet.last_sent <= due:
-                reader.outlet.ping(reader.ping)
+            patience = self._ping_interval if reader.patience is None else reader.patience
+            if reader.ping is not None and reader.outlet.last_sent <= now - patience:
+                reader.outlet.ping(reader.ping() if callable(reader.ping) else reader.ping)

@@ -7,7 +7,8 @@ with that key in the session.
 """
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from app.agents.contract import Prompt
@@ -40,11 +41,28 @@ class TurnRemoved(TarkoError):
     code = "turn_removed"
 
 
+class NothingAsked(TarkoError):
+    """The turn that should be answered asks nothing, or no longer: another one has followed it."""
+
+    status = 409
+    code = "nothing_asked"
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """The turn that asks, and the one that it continued itself (or again the same): the `first` of them."""
+
+    asking: str
+    first: str
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """What starts a turn: the content as it came, the prompt that it is, and the trace it belongs to.
 
     `deadline` bounds the whole turn and `silence` the time without an event, in seconds; None: the server's own.
+    `marks` are kept in the metadata of what the user said. `answering` makes it the answer to an earlier turn's
+    question; such a query never waits in a queue.
     """
 
     content: str | list[dict[str, Any]]
@@ -52,17 +70,22 @@ class Query:
     trace_id: str | None = None
     deadline: float | None = None
     silence: float | None = None
+    marks: Mapping[str, Any] = field(default_factory=dict)
+    answering: Answering | None = None
 
     def stored(self) -> bytes:
         """The query as it is kept while it waits."""
-        return encode({"content": self.content, "deadline": self.deadline, "silence": self.silence})
+        kept = {"content": self.content, "deadline": self.deadline, "silence": self.silence}
+        return encode(kept | ({"marks": dict(self.marks)} if self.marks else {}))
 
     @classmethod
     def restored(cls, stored: bytes, trace_id: str | None) -> "Query":
         """The query that was kept."""
         kept = decode(stored)
         content = kept["content"]
-        return cls(content, prompt_of(content), trace_id, kept["deadline"], kept["silence"])
+        return cls(
+            content, prompt_of(content), trace_id, kept["deadline"], kept["silence"], kept.get("marks", {})
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ class Recovery:
         commit: GroupCommit,
         replica_id: str,
         claimed: Collection[str],
-        translation: Callable[[str, str | None], Translation],
+        translation: Callable[[TurnRow], Translation],
     ) -> None:
         self._turns = turns
         self._events = events
@@ -60,7 +60,7 @@ class Recovery:
     async def _interrupt(self, turn: TurnRow) -> bool:
         self._ending.add(turn.id)
         try:
-            translation = self._translation(turn.id, turn.trace_id)
+            translation = self._translation(turn)
             translation.recall(await self._events_of(turn))
             fence = Fence(turn.id, turn.epoch)
             writer = TurnWriter(self._commit, turn.session_id, fence, written=turn.stored)

@@ -29,7 +29,17 @@ from app.log.session_log import Page, SessionLog
 from app.log.store import EventStore, Fence
 from app.log.writers import TurnWriter
 from app.sessions.session import Session
-from app.turns.admission import Admitted, Key, KeyReused, OnBusy, Query, QueuedTurn, QueueFull, TurnRemoved
+from app.turns.admission import (
+    Admitted,
+    Key,
+    KeyReused,
+    NothingAsked,
+    OnBusy,
+    Query,
+    QueuedTurn,
+    QueueFull,
+    TurnRemoved,
+)
 from app.turns.aside import ask_aside
 from app.turns.queue_store import QueueStore
 from app.turns.recovery import Recovery
@@ -115,7 +125,7 @@ class Supervisor:
             commit=commit,
             replica_id=replica_id,
             claimed=self._claimed,
-            translation=lambda turn_id, trace_id: self._translation(turn_id, "", trace_id),
+            translation=lambda turn: self._translation(turn.id, "", turn.trace_id, turn.continues),
         )
         self.is_draining = False
         self.ended: dict[str, int] = {}
@@ -133,7 +143,7 @@ class Supervisor:
         """Admit a turn; returns when it is durable that it runs or waits. It then goes on without the caller.
 
         Raises `SessionBusy`, `QueueFull`, `KeyReused`, `TurnRemoved` (of a repeated key), `SessionDeleted`,
-        `ShuttingDown`, `BadRequest` for content that is not JSON, `NotFound` when the session's agent is not served
+        `NothingAsked`, `ShuttingDown`, `BadRequest` for content that is not JSON, `NotFound` when the session's agent is not served
         here, and `StorageUnavailable` (it may have started all the same, and is ended then).
         """
         if self.is_draining:
@@ -154,10 +164,10 @@ class Supervisor:
         except KeyReused:
             assert key is not None  # noqa: S101 - only a key can be reused
             return await self._repeated(session.id, key)
-        except SessionBusy:
+        except (SessionBusy, NothingAsked):
             if key is not None and await self._stores.queue.turn_of_key(session.id, key) is not None:
                 return await self._repeated(session.id, key)
-            if on_busy == "reject":
+            if on_busy == "reject" or query.answering is not None:
                 raise
         try:
             return await self._enqueue(turn_id, session.id, query, key, interrupts=on_busy == "interrupt")
@@ -173,7 +183,13 @@ class Supervisor:
         try:
             async with self._logs.opening(session.id) as opening:
                 placed = await self._stores.turns.start(
-                    turn_id, session.id, drafts, owner=self._replica_id, trace_id=query.trace_id, key=key
+                    turn_id,
+                    session.id,
+                    drafts,
+                    owner=self._replica_id,
+                    trace_id=query.trace_id,
+                    key=key,
+                    answering=query.answering,
                 )
                 log = opening.settle(placed.after)
         except BaseException:
@@ -429,9 +445,10 @@ class Supervisor:
         return agent
 
     def _begin(self, turn_id: str, session: Session, query: Query) -> tuple[Translation, list[Draft]]:
-        translation = self._translation(turn_id, session.agent, query.trace_id)
+        continues = query.answering.first if query.answering else None
+        translation = self._translation(turn_id, session.agent, query.trace_id, continues)
         try:
-            return translation, translation.begin(query.content)
+            return translation, translation.begin(query.content, query.marks)
         except NotJson as error:
             raise BadRequest(f"The query can't be kept: {error}.", code="bad_query") from error
 
@@ -466,10 +483,17 @@ class Supervisor:
         previous, self._latest[session.id] = self._latest.get(session.id), turn
         turn.run(previous)
 
-    def _translation(self, turn_id: str, agent: str, trace_id: str | None) -> Translation:
+    def _translation(
+        self, turn_id: str, agent: str, trace_id: str | None, continues: str | None = None
+    ) -> Translation:
         limits = self._limits
         return Translation(
-            turn_id, agent, trace_id=trace_id, max_event=limits.max_event, max_turn=limits.max_turn
+            turn_id,
+            agent,
+            trace_id=trace_id,
+            continues=continues,
+            max_event=limits.max_event,
+            max_turn=limits.max_turn,
         )
 
     def _scope(self, session: Session, turn_id: str, trace_id: str | None, before: int) -> Scope:

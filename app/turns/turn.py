@@ -168,13 +168,14 @@ class Turn:
             self._end(self._stop or Ending.aborted())
 
     def _completed(self, outcome: Completed) -> Ending:
+        question = self._translation.question
         if not outcome.has_data:
-            return Ending.completed()
+            return Ending.completed(question=question)
         try:
             self._translation.check_result(outcome.data)
         except BadEvent as error:
             return Ending.failed(str(error), code=error.code, is_recoverable=False)
-        return Ending.completed(outcome.data)
+        return Ending.completed(outcome.data, question=question)
 
     def _end(self, ending: Ending) -> None:
         if self._ending is not None:

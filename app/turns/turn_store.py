@@ -6,17 +6,19 @@ from typing import Protocol
 
 from app.errors import SessionBusy, SessionDeleted
 from app.events.canonical import decode
+from app.events.ending import ASKS
 from app.events.envelope import Draft, Placed, now_ms
 from app.events.vocabulary import EndingStatus
 from app.log.store import Fence, MemoryEventStore, MemoryTurn, Strand
-from app.turns.admission import Key, KeyReused
+from app.turns.admission import Answering, Key, KeyReused, NothingAsked
 
 
 @dataclass(frozen=True, slots=True)
 class TurnRow:
     """A turn as it is stored: running while `status` is None. Times are epoch milliseconds.
 
-    `stored` counts its events in the log; they lie between `first_place` and `last_place`.
+    `stored` counts its events in the log; they lie between `first_place` and `last_place`. `continues` is the first of
+    the turns that it answers, if it does.
     """
 
     id: str
@@ -28,6 +30,7 @@ class TurnRow:
     trace_id: str | None = None
     status: EndingStatus | None = None
     code: str | None = None
+    continues: str | None = None
 
 
 class TurnStore(Protocol):
@@ -42,11 +45,13 @@ class TurnStore(Protocol):
         owner: str,
         trace_id: str | None,
         key: Key | None = None,
+        answering: Answering | None = None,
     ) -> Placed:
         """Store a running turn of epoch 1 together with its first events, and what its key stands for.
 
         Raises `SessionBusy` when another turn runs or waits in the session, `SessionDeleted` when the session admits
-        none, and `KeyReused` when the key is taken already (also by the same request).
+        none, `KeyReused` when the key is taken already (also by the same request), and `NothingAsked` when the turn to
+        be answered is not the session's last one or asks nothing.
         """
         ...
 
@@ -98,6 +103,7 @@ class MemoryTurnStore:
         self._first: dict[str, int] = {}
         self._owners: dict[str, str] = {}
         self._traces: dict[str, str | None] = {}
+        self._continues: dict[str, str | None] = {}
         self._stops: set[str] = set()
         self._keys: dict[tuple[str, str], tuple[str, str, int]] = {}
         self.waiting_in: Callable[[str], int] = lambda session_id: 0
@@ -111,6 +117,7 @@ class MemoryTurnStore:
         owner: str,
         trace_id: str | None,
         key: Key | None = None,
+        answering: Answering | None = None,
     ) -> Placed:
         head = self._log.heads.get(session_id)
         if head is None or head.is_closed or head.is_closing:
@@ -119,12 +126,15 @@ class MemoryTurnStore:
             raise SessionBusy("A turn is running in this session.", details={"turnId": head.running_turn})
         if self.waiting_in(session_id):
             raise SessionBusy("Turns wait in this session.")
+        if answering is not None and not self._asks(session_id, answering.asking):
+            raise NothingAsked("Nothing is asked there any more.")
         self.claim_key(session_id, key, turn_id)
         self._log.turns[turn_id] = MemoryTurn(session_id)
         self._log.heads[session_id] = head._replace(running_turn=turn_id)
         self._first[turn_id] = head.place + 1
         self._owners[turn_id] = owner
         self._traces[turn_id] = trace_id
+        self._continues[turn_id] = answering.first if answering else None
         [placed] = await self._log.write([Strand(session_id, Fence(turn_id, 1), drafts=list(drafts))])
         assert placed is not None  # noqa: S101 - the turn was stored two lines above
         return placed
@@ -220,4 +230,11 @@ class MemoryTurnStore:
             self._traces[turn_id],
             status=ending.status if ending else None,
             code=ending.code if ending else None,
+            continues=self._continues[turn_id],
         )
+
+    def _asks(self, session_id: str, turn_id: str) -> bool:
+        """Whether the turn is the session's last one and asks something."""
+        latest = [known for known, turn in self._log.turns.items() if turn.session_id == session_id][-1:]
+        ending = self._log.turns[turn_id].ending if latest == [turn_id] else None
+        return ending is not None and ending.code == ASKS

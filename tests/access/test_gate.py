@@ -174,7 +174,8 @@ async def test_a_preflight_of_an_allowed_origin_is_answered_without_a_token(
     assert response.headers["access-control-allow-credentials"] == "true"
     assert response.headers["access-control-allow-methods"] == "GET, POST, OPTIONS"
     assert response.headers["access-control-allow-headers"] == (
-        "Content-Type, Authorization, Last-Event-ID, Idempotency-Key, traceparent"
+        "Content-Type, Authorization, Last-Event-ID, Idempotency-Key, traceparent, tracestate, A2A-Version, "
+        "A2A-Extensions"
     )
     assert int(response.headers["access-control-max-age"]) > 0
     assert response.headers["vary"] == "Origin"

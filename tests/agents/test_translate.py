@@ -627,3 +627,32 @@ def test_a_recalled_turn_counts_its_segments_on(script: Script) -> None:
     recalled = Translation(TURN, "", clock=script.clock)
     recalled.recall(place("s", TURN, script.drafts, Placed(0, 0, 0, 0)))
     assert [decode(draft.data).get("messageId") for draft in recalled.end(FAILED)][:2] == [message(2)] * 2
+
+
+def question(asked: Any) -> AgentEvent:
+    return {"type": "input_required", "text": asked, "extra": 1}
+
+
+def test_a_question_is_passed_on_and_the_last_one_is_in_the_ending(script: Script) -> None:
+    assert script.take(question("Which city?")) == [("input_required", {"text": "Which city?", "extra": 1})]
+    script.take(question("Which country?"))
+    ending = Ending.completed({"a": 1}, question=script.translation.question)
+    end = decode(script.translation.end(ending)[-1].data)
+    assert (end["status"], end["code"], end["question"]) == ("completed", "input_required", "Which country?")
+
+
+@pytest.mark.parametrize("asked", [None, 5, "", " \n"])
+def test_a_question_has_a_text(script: Script, asked: Any) -> None:
+    with pytest.raises(BadEvent):
+        script.take(question(asked))
+    assert script.translation.question == ""
+
+
+def test_every_event_of_a_turn_that_continues_another_says_so() -> None:
+    script = Script(continues="turn_first")
+    drafts = script.translation.begin("hi", {"a2a": {"messageId": "m"}})
+    for event in (text("a"), thinking("b"), started("c"), started("c"), ended("c")):
+        drafts += script.translation.take(event)
+    drafts += script.translation.end(FAILED)
+    assert {decode(draft.metadata)["continues"] for draft in drafts} == {"turn_first"}
+    assert decode(drafts[0].metadata)["a2a"] == {"messageId": "m"}

@@ -8,7 +8,7 @@ from app.agents.contract import AgentEvent, Prompt, Scope
 
 
 async def obedient(_: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
-    """`wait <dir>`, `tick <dir>`, `steps <dir> <n>`; whatever else is repeated."""
+    """`wait <dir>`, `tick <dir>`, `steps <dir> <n>`, `much <n> <size>`; whatever else is repeated."""
     match prompt["text"].split():
         case ["wait", directory]:
             script = _wait(Path(directory))
@@ -16,6 +16,8 @@ async def obedient(_: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
             script = _tick(Path(directory))
         case ["steps", directory, count]:
             script = _steps(Path(directory), int(count))
+        case ["much", count, size]:
+            script = _much(int(count), int(size))
         case words:
             script = _repeat(words)
     async for event in script:
@@ -26,6 +28,13 @@ async def obedient(_: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
 async def _repeat(words: list[str]) -> AsyncIterator[AgentEvent]:
     for word in words:
         yield {"type": "text", "delta": f"{word} "}
+
+
+async def _much(count: int, size: int) -> AsyncIterator[AgentEvent]:
+    """So many pieces of so many characters, as fast as they are taken."""
+    for number in range(count):
+        yield {"type": "text", "delta": f"{number} ".ljust(size, "x")}
+        await asyncio.sleep(0)
 
 
 async def _wait(directory: Path) -> AsyncIterator[AgentEvent]:

@@ -382,3 +382,28 @@ def test_frames_are_what_the_html_standard_says() -> None:
     assert opening_frame(b"1", 2000) == b"retry: 2000\nid: 1\n\n"
     assert text("é".encode()) == {"type": "websocket.send", "text": "é"}
     assert issubclass(ClientGone, Exception)
+
+
+async def test_silence_is_measured_by_what_was_sent_and_each_reader_has_its_patience() -> None:
+    """A page that becomes no message is silence, too; a ping may be made when it is due."""
+    session, readers = await Session.begun(), Readers(ping_interval=1000)
+    connections = [Connection(), Connection()]
+    impatient, patient = (
+        Outlet(session.log, Cursor(session.log, Start(1)), each.send, lambda _: [], send_timeout=5)
+        for each in connections
+    )
+    readers.add(Registration(impatient, lambda: said("made"), patience=5))
+    readers.add(Registration(patient, said("kept")))
+    for outlet in (impatient, patient):
+        outlet.open()
+        outlet.last_sent -= 10
+    heard = impatient.last_sent
+    await session.append(2)
+
+    assert (impatient.cursor.place, impatient.last_sent) == (session.log.head, heard)
+    readers._ping_the_silent()
+
+    assert [connection.taken for connection in connections] == [["made"], []]
+    assert impatient.last_sent > heard
+    impatient.close()
+    patient.close()

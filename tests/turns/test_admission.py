@@ -9,11 +9,22 @@ import pytest
 
 from app.agents.contract import AgentEvent, Prompt, Scope
 from app.errors import BadRequest, NotFound, SessionBusy, SessionDeleted, StorageUnavailable
+from app.events.canonical import decode
 from app.events.envelope import Placed
 from app.log.store import MemoryEventStore, Strand
 from app.sessions.session import Session
 from app.sessions.store import MemorySessionStore
-from app.turns.admission import Admitted, Key, KeyReused, OnBusy, Query, QueueFull, TurnRemoved
+from app.turns.admission import (
+    Admitted,
+    Answering,
+    Key,
+    KeyReused,
+    NothingAsked,
+    OnBusy,
+    Query,
+    QueueFull,
+    TurnRemoved,
+)
 from app.turns.deletion import delete_session
 from app.turns.queue_store import MemoryQueueStore
 from app.turns.turn_store import MemoryTurnStore
@@ -871,3 +882,39 @@ async def test_keys_are_forgotten_by_their_age(memory: Process) -> None:
     await memory.supervisor.admit(session, HI, key=Key("k", "hash"))
     assert await memory.supervisor.forget_keys(60) == 0
     assert await memory.supervisor.forget_keys(-60) == 1
+
+
+async def test_marks_are_kept_with_what_the_user_said_also_while_it_waits(one: Process) -> None:
+    script, marked = Script(), Query("hi", {"text": "hi"}, marks={"from": "afar"})
+    moments = script.hold("hi")
+    session = await one.new_session(script)
+    await one.start(session, marked)
+    waiting = await one.supervisor.admit(session, marked, on_busy="queue")
+    moments.may_go_on.set()
+    await one.ending(session, waiting.turn_id)
+    users = [event for event in await one.stores.all(session.id) if event.type == "user_message"]
+    assert [decode(event.metadata)["from"] for event in users] == ["afar", "afar"]
+
+
+async def test_an_answer_never_waits_in_the_queue(one: Process) -> None:
+    may_go_on = asyncio.Event()
+
+    async def asks(_: Scope, prompt: Prompt) -> Events:
+        if prompt["text"] == "ask":
+            yield {"type": "input_required", "text": "Which city?"}
+        else:
+            await may_go_on.wait()
+        yield COMPLETED
+
+    session = await one.new_session(asks)
+    asking = await one.start(session, Query("ask", {"text": "ask"}))
+    end = (await one.ending(session, asking))[-1][1]
+    assert (end["code"], end["question"]) == ("input_required", "Which city?")
+    answer = Query("hi", {"text": "hi"}, answering=Answering(asking, asking))
+    turn = await one.start(session, answer)
+    with pytest.raises(SessionBusy):
+        await one.supervisor.admit(session, answer, on_busy="queue")
+    may_go_on.set()
+    await one.ending(session, turn)
+    with pytest.raises(NothingAsked):
+        await one.start(session, answer)

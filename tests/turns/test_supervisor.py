@@ -617,8 +617,11 @@ class LateTurnStore(MemoryTurnStore):
         owner: str,
         trace_id: str | None,
         key: Key | None = None,
+        answering: Any = None,
     ) -> Placed:
-        placed = await super().start(turn_id, session_id, drafts, owner=owner, trace_id=trace_id, key=key)
+        placed = await super().start(
+            turn_id, session_id, drafts, owner=owner, trace_id=trace_id, key=key, answering=answering
+        )
         if self.loses_the_start:
             raise StorageUnavailable("the answer is lost")
         return placed

@@ -8,8 +8,10 @@ from app.errors import SessionBusy, SessionDeleted
 from app.events.ending import Ending
 from app.events.envelope import Placed
 from app.events.ids import new_turn_id
+from app.turns.admission import Answering, NothingAsked
 from tests.log.storing import Stores, delta, draft, keyed, of_turn
 
+BEGIN = [draft("user_message"), draft("agent_run_start")]
 END = [draft("agent_run_end")]
 FUTURE = 2**52
 
@@ -121,3 +123,66 @@ async def test_retiring_removes_the_passing_events_of_ended_turns_only(stores: S
     assert await stores.turns.retire(FUTURE) == 0
     assert [event.place for event in await stores.all(session)] == [1, 2, 3, 6, 7, 8]
     assert [event.place for event in await stores.all(other)] == [1, 2, 3, 4]
+
+
+async def start_answer(stores: Stores, session: str, asking: str, first: str | None = None) -> str:
+    turn = new_turn_id()
+    await stores.turns.start(
+        turn, session, BEGIN, owner="me", trace_id=None, answering=Answering(asking, first or asking)
+    )
+    return turn
+
+
+async def ask(stores: Stores, session: str, turn: str) -> None:
+    ending = Ending.completed(question="Which city?")
+    await stores.events.write([of_turn(session, turn, 3, END, ending=ending)])
+
+
+async def test_an_answer_continues_the_turn_that_asks(stores: Stores) -> None:
+    session = await stores.new_session()
+    asking = await stores.new_turn(session)
+    await ask(stores, session, asking)
+    row = await stores.turns.get(asking)
+    assert row is not None
+    assert (row.status, row.code, row.continues) == ("completed", "input_required", None)
+
+    answer = await start_answer(stores, session, asking)
+
+    row = await stores.turns.get(answer)
+    assert row is not None
+    assert row.continues == asking
+    orphans = await stores.turns.orphans("me", set(), is_alone=False)
+    assert [orphan.continues for orphan in orphans] == [asking]
+    taken = await stores.turns.take_over(row, "other")
+    assert taken is not None
+    assert taken.continues == asking
+
+
+async def test_only_the_sessions_last_turn_can_be_answered_and_only_if_it_asks(stores: Stores) -> None:
+    session = await stores.new_session()
+    asking = await stores.new_turn(session)
+    with pytest.raises(SessionBusy):
+        await start_answer(stores, session, asking)
+    await ask(stores, session, asking)
+    later = await stores.new_turn(session)
+    await stores.events.write([of_turn(session, later, 3, END, ending=Ending.completed())])
+    for turn in (asking, later, "turn_none"):
+        with pytest.raises(NothingAsked):
+            await start_answer(stores, session, turn)
+    with pytest.raises(NothingAsked):
+        await start_answer(stores, await stores.new_session(), asking)
+
+
+async def test_of_many_answers_at_once_one_is_taken(stores: Stores) -> None:
+    session = await stores.new_session()
+    asking = await stores.new_turn(session)
+    await ask(stores, session, asking)
+
+    async def answer() -> None:
+        turn = await start_answer(stores, session, asking)
+        await stores.events.write([of_turn(session, turn, 3, END, ending=Ending.completed())])
+
+    outcomes = await asyncio.gather(*(answer() for _ in range(6)), return_exceptions=True)
+
+    assert outcomes.count(None) == 1
+    assert {type(outcome) for outcome in outcomes if outcome} <= {SessionBusy, NothingAsked}

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.responses import StreamingResponse
 
-from app.dialects.parts import Parts, principal_of
+from app.access.caller import principal_of
+from app.dialects.parts import Parts
 from app.dialects.strict import StrictRoute
 from app.dialects.tarko.messages import Appended, ClientEvent, Events
 from app.dialects.tarko.nested import stream_frames

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Request, Response
 from pydantic import BaseModel
 
+from app.access.caller import principal_of, trace_id_of
 from app.agents.prompt import prompt_of
-from app.dialects.asking import trace_id_of, until_ended
-from app.dialects.parts import Parts, principal_of
+from app.dialects.asking import until_ended
+from app.dialects.parts import Parts
 from app.dialects.strict import StrictRoute
 from app.dialects.tarko.answer import TurnAnswer
 from app.dialects.tarko.messages import (

@@ -6,7 +6,8 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
-from app.dialects.parts import Parts, principal_of
+from app.access.caller import principal_of
+from app.dialects.parts import Parts
 from app.dialects.strict import StrictRoute
 from app.dialects.tarko.messages import (
     Created,

@@ -10,8 +10,8 @@ from starlette.routing import WebSocketRoute
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from app.dialects.asking import trace_id_of
-from app.dialects.parts import Parts, principal_of
+from app.access.caller import principal_of, trace_id_of
+from app.dialects.parts import Parts
 from app.dialects.tarko.nested import spell_each
 from app.dialects.tarko.resume import start_of
 from app.dialects.tarko.routes.query import REMOVED, abort_turn, key_of, query_of

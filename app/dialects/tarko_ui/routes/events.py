@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 from fastapi import APIRouter, Request, Response
 from starlette.responses import StreamingResponse
 
-from app.dialects.parts import Parts, principal_of
+from app.access.caller import principal_of
+from app.dialects.parts import Parts
 from app.dialects.strict import StrictRoute
 from app.dialects.tarko_ui.messages import PREFIX, FlatEvents, LatestSession, SessionParam
 from app.dialects.tarko_ui.routes.sessions import by_change

@@ -4,7 +4,8 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from app.dialects.parts import Parts, principal_of
+from app.access.caller import principal_of
+from app.dialects.parts import Parts
 from app.dialects.strict import StrictRoute
 from app.dialects.tarko_ui.messages import PREFIX, FlatModelChoice, FlatModelChosen, FlatModels
 from app.dialects.tarko_ui.session_info import options_for, session_info

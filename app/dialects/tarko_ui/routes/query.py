@@ -4,8 +4,9 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
+from app.access.caller import principal_of
 from app.agents.prompt import prompt_of
-from app.dialects.parts import Parts, principal_of
+from app.dialects.parts import Parts
 from app.dialects.strict import StrictRoute
 from app.dialects.tarko_ui.flat import frame
 from app.dialects.tarko_ui.messages import (

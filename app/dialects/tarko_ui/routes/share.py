@@ -3,7 +3,8 @@
 from anyio import to_thread
 from fastapi import APIRouter, Request, Response
 
-from app.dialects.parts import Parts, principal_of
+from app.access.caller import principal_of
+from app.dialects.parts import Parts
 from app.dialects.strict import StrictRoute
 from app.dialects.tarko_ui.messages import PREFIX, ShareConfig, Shared, ShareRequest
 from app.dialects.tarko_ui.page import replay_page

@@ -2,7 +2,8 @@
 
 from fastapi import APIRouter, Request, Response
 
-from app.dialects.parts import Parts, principal_of
+from app.access.caller import principal_of
+from app.dialects.parts import Parts
 from app.dialects.strict import StrictRoute
 from app.dialects.tarko_ui.messages import PREFIX, Summary, SummaryRequest
 from app.dialects.tarko_ui.summary import question, title_of

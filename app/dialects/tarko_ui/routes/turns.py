@@ -9,8 +9,9 @@ from collections.abc import Awaitable, Callable
 from fastapi import Request, Response
 from starlette.types import Message, Receive, Scope, Send
 
+from app.access.caller import trace_id_of
 from app.agents.prompt import prompt_of
-from app.dialects.asking import trace_id_of, until_ended
+from app.dialects.asking import until_ended
 from app.dialects.parts import Parts
 from app.dialects.tarko_ui.answer import TurnAnswer
 from app.dialects.tarko_ui.flat import frames, refused

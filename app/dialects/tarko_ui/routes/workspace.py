@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Query, Request, Response
 
-from app.dialects.parts import Parts, principal_of
+from app.access.caller import principal_of
+from app.dialects.parts import Parts
 from app.dialects.strict import StrictRoute
 from app.dialects.tarko_ui.messages import (
     PREFIX,
