@@ -16,6 +16,10 @@ class Settings(BaseSettings):
     port: int = Field(8888, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     insecure: bool = Field(default=False, description="Listen on a foreign address without tokens.")
     agent: str = Field("demo", description="`demo`, `openai`, or `package.module:name`.")
+    middleware: str = Field(
+        "",
+        description="What is put around the agent, outermost first: `deadline(seconds=60), retry(times=2)`.",
+    )
     data_dir: Path = Field(Path(".tarko"), description="Where the embedded database lives.")
     database_url: str | None = Field(None, description="A PostgreSQL 15+ server; unset: the embedded one.")
     workers: int = Field(1, ge=1, le=64, description="Processes that serve; each runs turns of its own.")

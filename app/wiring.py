@@ -10,6 +10,7 @@ from uuid import uuid4
 from app.agents.contract import Agent
 from app.agents.driver import abandoned_pumps
 from app.agents.loading import agent_name, load_agent
+from app.agents.middleware.composing import wrapped
 from app.dialects.operations.metrics import Reading
 from app.dialects.tarko.parts import Parts
 from app.errors import StorageUnavailable
@@ -130,6 +131,7 @@ async def running(
     Raises `AgentLoadError`, `ConfigurationError`, `StorageUnavailable`.
     """
     hosted = load_agent(settings.agent, settings) if agent is None else agent
+    served = wrapped(hosted, settings.middleware)
     async with AsyncExitStack() as stack:
         url, database = await _database(settings, stack)
         await migrate(url)
@@ -141,7 +143,7 @@ async def running(
         await heartbeat.start()
         stack.push_async_callback(heartbeat.stop)
         signals = Signals(pool, replica_id)
-        agents = {agent_name(hosted, settings.agent): hosted}
+        agents = {agent_name(hosted, settings.agent): served}
         parts = _parts(settings, storage(pool), agents, signals, replica_id)
         await _start(parts, settings, signals, heartbeat, stack, is_alone=database is not None)
         yield Server(settings, parts, pool, database)

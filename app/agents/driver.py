@@ -68,6 +68,9 @@ class Bounds:
     tail: float = 5.0
 
 
+DEFAULT_BOUNDS = Bounds()
+
+
 class Sink(Protocol):
     """Takes the events that are not terminal, in order, one at a time."""
 
@@ -124,7 +127,7 @@ class Drive:
         sink: Sink,
         ended: Callable[[Outcome], None],
         *,
-        bounds: Bounds = Bounds(),
+        bounds: Bounds = DEFAULT_BOUNDS,
         name: str,
     ) -> None:
         self._agent = agent
