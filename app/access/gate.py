@@ -11,6 +11,7 @@ somebody else. Headers that may come once only are refused when they come twice:
 import time
 from collections.abc import Awaitable, Callable, Iterable
 
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.access.policy import Policy
@@ -38,6 +39,14 @@ _PREFLIGHT: Headers = [
     ),
     (b"access-control-max-age", b"7200"),
 ]
+
+
+def principal_of(connection: HTTPConnection) -> str:
+    """Who asks. The gate lets nobody pass who has no name, but on public paths."""
+    principal = connection.scope.get("state", {}).get("principal")
+    if not isinstance(principal, str):
+        raise Unauthenticated("Who are you?")
+    return principal
 
 
 class Gate:

@@ -2,9 +2,6 @@
 
 from dataclasses import dataclass
 
-from starlette.requests import HTTPConnection
-
-from app.errors import Unauthenticated
 from app.log.group_commit import GroupCommit
 from app.log.history import HistoryStore
 from app.log.logs import Logs
@@ -29,11 +26,3 @@ class Parts:
     agents: tuple[str, ...]
     send_timeout: float
     on_busy: OnBusy
-
-
-def principal_of(connection: HTTPConnection) -> str:
-    """Who asks. The gate has let nobody pass who has no name."""
-    principal = connection.scope.get("state", {}).get("principal")
-    if not isinstance(principal, str):
-        raise Unauthenticated("Who are you?")
-    return principal

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.responses import StreamingResponse
 
+from app.access.gate import principal_of
 from app.dialects.tarko.messages import Appended, ClientEvent, Events
 from app.dialects.tarko.nested import stream_frames
 from app.dialects.tarko.paging import (
@@ -18,10 +19,9 @@ from app.dialects.tarko.paging import (
     list_piece,
     page_body,
 )
-from app.dialects.tarko.parts import Parts, principal_of
+from app.dialects.tarko.parts import Parts
 from app.dialects.tarko.resume import From, start_of
 from app.dialects.tarko.routes.sessions import SessionParam
-from app.dialects.tarko.routes.strict import StrictRoute
 from app.dialects.tarko.schema import STREAM_RESPONSE, event_schema
 from app.errors import BadRequest, NotFound, SessionDeleted, StorageUnavailable
 from app.events.canonical import encode
@@ -34,6 +34,7 @@ from app.log.store import Dropped
 from app.log.writers import append_event
 from app.sessions.session import Standing
 from app.transport.sse import HEADERS, EventStream, come_back
+from app.transport.strict import StrictRoute
 
 PIECE_BYTES = 2**20
 

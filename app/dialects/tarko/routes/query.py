@@ -1,7 +1,6 @@
 """Turns: query, stream, abort, the queue, and both queries in a session of their own."""
 
 import asyncio
-import re
 from collections.abc import Callable, Set
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Request, Response
 from pydantic import BaseModel
 
+from app.access.gate import principal_of
 from app.agents.prompt import prompt_of
 from app.dialects.tarko.answer import TurnAnswer
 from app.dialects.tarko.messages import (
@@ -26,9 +26,8 @@ from app.dialects.tarko.messages import (
     TurnOptions,
 )
 from app.dialects.tarko.nested import control_frame, query_frames
-from app.dialects.tarko.parts import Parts, principal_of
+from app.dialects.tarko.parts import Parts
 from app.dialects.tarko.routes.sessions import SessionParam, agent_for
-from app.dialects.tarko.routes.strict import StrictRoute
 from app.dialects.tarko.schema import STREAM_RESPONSE
 from app.errors import SessionDeleted, ShuttingDown, StorageUnavailable
 from app.events.canonical import encode
@@ -37,11 +36,9 @@ from app.sessions.session import Session
 from app.transport.cursor import Start
 from app.transport.disconnect import until_disconnect
 from app.transport.sse import EventStream, TurnStream
+from app.transport.strict import StrictRoute
+from app.transport.trace import trace_id_of
 from app.turns.admission import Admitted, Key, Query, TurnRemoved
-
-_TRACEPARENT = re.compile(
-    r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?"
-)
 
 OUTAGE_PAUSE = 0.2
 
@@ -177,12 +174,6 @@ def query_of(content: QueryContent, options: TurnOptions, trace_id: str | None) 
     return Query(
         content, prompt_of(content), trace_id, _seconds(options.timeoutMs), _seconds(options.silenceTimeoutMs)
     )
-
-
-def trace_id_of(traceparent: str | None) -> str | None:
-    """The trace id of a W3C `traceparent`; None when there is none or it is malformed, as the specification asks."""
-    match = _TRACEPARENT.fullmatch(traceparent or "")
-    return match[1] if match else None
 
 
 def _seconds(milliseconds: int | None) -> float | None:

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
+from app.access.gate import principal_of
 from app.dialects.tarko.messages import (
     Created,
     CreateSession,
@@ -16,13 +17,13 @@ from app.dialects.tarko.messages import (
     SessionStatus,
     UpdateSession,
 )
-from app.dialects.tarko.parts import Parts, principal_of
-from app.dialects.tarko.routes.strict import StrictRoute
+from app.dialects.tarko.parts import Parts
 from app.errors import BadRequest
 from app.events.canonical import encode
 from app.events.ids import event_id, is_session_id
 from app.sessions.session import Change, Standing
 from app.sessions.store import ListPlace
+from app.transport.strict import StrictRoute
 from app.turns.deletion import delete_session
 
 SessionParam = Annotated[str, Query(alias="sessionId", max_length=200)]

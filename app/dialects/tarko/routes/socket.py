@@ -10,10 +10,11 @@ from starlette.routing import WebSocketRoute
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from app.access.gate import principal_of
 from app.dialects.tarko.nested import spell_each
-from app.dialects.tarko.parts import Parts, principal_of
+from app.dialects.tarko.parts import Parts
 from app.dialects.tarko.resume import start_of
-from app.dialects.tarko.routes.query import REMOVED, abort_turn, key_of, query_of, trace_id_of
+from app.dialects.tarko.routes.query import REMOVED, abort_turn, key_of, query_of
 from app.dialects.tarko.socket import (
     AbortQuery,
     Answers,
@@ -32,6 +33,7 @@ from app.events.ids import event_id
 from app.sessions.session import Standing
 from app.transport.cursor import Start
 from app.transport.outlet import Message
+from app.transport.trace import trace_id_of
 from app.transport.websocket import SERVER_STOPS, TOO_SLOW, JoinedSessions, text
 from app.transport.wire import wire_of
 
