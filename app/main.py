@@ -19,6 +19,7 @@ from app.access.login import login_router
 from app.access.policy import Policy, check_exposure
 from app.access.principals import Principals
 from app.agents.contract import Agent
+from app.dialects.invoke import routes as invoke
 from app.dialects.operations import health, metrics
 from app.dialects.tarko import errors
 from app.dialects.tarko.messages import EventEnvelope, Refusal
@@ -117,6 +118,7 @@ def _routers(server: Server) -> list[APIRouter]:
         sessions.router(parts),
         events.router(parts),
         query.router(parts),
+        invoke.router(parts, parts.agents[0]),
         health.router(server.problems),
         metrics.router(server.readings()),
     ]
