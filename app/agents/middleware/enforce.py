@@ -41,7 +41,7 @@ class Enforce:
             while not is_over:
                 event = await turn.next()
                 is_over = event["type"] in TERMINAL_TYPES
-                if event.get("code") in _BREACHES and event["type"] == "failed":
+                if event["type"] == "failed" and event.get("code") in _BREACHES:
                     self._violated(event["details"])
                 yield event
             for violation in await turn.ended():
