@@ -36,7 +36,7 @@ class Commands(TyperGroup):
             raise typer.Exit(0) from error
 
 
-_USAGE = {"not_supported", "bad_url", "bad_token"}
+_USAGE = {"not_supported", "no_such_statement", "bad_url", "bad_token"}
 
 app = typer.Typer(
     name="tarko-server",
@@ -87,6 +87,13 @@ class From(StrEnum):
 
     START = "start"
     NOW = "now"
+
+
+class Over(StrEnum):
+    """How a check speaks to a server."""
+
+    TARKO = "tarko"
+    INVOKE = "invoke"
 
 
 def _show_version(is_wanted: bool) -> None:
@@ -304,11 +311,52 @@ def drill(
 
 
 @app.command()
-def check() -> None:
-    """Check a server's conformance (not there yet)."""
+def check(
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            help="`demo`, `openai`, `package.module:name`, or a server's http address. Unset: TARKO_AGENT.",
+            show_default=False,
+        ),
+    ] = None,
+    prompt: Annotated[str, typer.Option(help="An ordinary prompt.")] = "Hello",
+    failing_prompt: Annotated[
+        str | None, typer.Option(help="A prompt that makes the agent fail.", show_default=False)
+    ] = None,
+    waiting_prompt: Annotated[
+        str | None, typer.Option(help="A prompt that makes the agent wait for long.", show_default=False)
+    ] = None,
+    remember: Annotated[
+        tuple[str, str, str] | None,
+        typer.Option(
+            metavar="SAID ASKED EXPECTED",
+            help="Two turns, and what the second one's answer must have.",
+            show_default=False,
+        ),
+    ] = None,
+    only: Annotated[
+        str, typer.Option(metavar="A1,A3,…", help="Only these statements.", show_default=False)
+    ] = "",
+    over: Annotated[Over, typer.Option(help="How to speak to a server.", case_sensitive=False)] = Over.TARKO,
+    patience: Annotated[float, typer.Option(min=0.1, help="Seconds that a turn may take.")] = 60.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    token: Token = None,
+) -> None:
+    """Check whether an agent keeps the contract. Exit code 1: it does not."""
+    from app.commands.check import Prompts
     from app.commands.check import check as run
 
-    run()
+    prompts = Prompts(prompt, failing_prompt, waiting_prompt, remember)
+    code = run(
+        target,
+        prompts,
+        over=over.value,
+        token=token,
+        only=only,
+        patience=patience,
+        as_json=as_json,
+    )
+    raise typer.Exit(code)
 
 
 def main() -> None:

@@ -26,6 +26,7 @@ Judgement: TypeAlias = tuple[Verdict, str]
 AWKWARD_SESSIONS = ("-1001234567890", "a/b:c", "%2e%2e", "sess ion")
 _PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 _MOST_LAG = 0.25
+_MORE_LOOKS = 2
 _STOPS = 4
 _ENOUGH_TO_SEE_GROWTH = 3
 
@@ -86,7 +87,10 @@ class Examination:
     async def _one_terminal(self) -> Judgement:
         turn = await self._ordinary()
         if turn.overdue:
-            return FAIL, f"the turn did not end within {self._limits.patience:g} s ({_counted(turn.events)})"
+            return (
+                FAIL,
+                f"it had not ended after {_counted(turn.events)} and {self._limits.patience:g} s at most",
+            )
         if turn.terminal is None:
             return FAIL, f"the stream ended after {_counted(turn.events)} without `completed` or `failed`"
         return PASS, f"{_counted(turn.events)}, the last is {shown(turn.terminal)}"
@@ -120,7 +124,8 @@ class Examination:
                 return FAIL, f"{name}: {problem}"
             if prompt is self._subject.failing and kind_of(turn.terminal) != "failed":
                 return FAIL, f"{name} ended with {shown(turn.terminal)}, not with `failed`"
-            tried.append(f"{name} ended with `{kind_of(turn.terminal)}`")
+            ending = "no terminal event" if turn.terminal is None else f"`{kind_of(turn.terminal)}`"
+            tried.append(f"{name} ended with {ending}")
         hint = "" if self._subject.failing else "; name a prompt that makes its engine fail to see more"
         return PASS, "; ".join(tried) + hint
 
@@ -355,6 +360,16 @@ class Examination:
         return PASS, f"another instance answered {shown(asked.text)}"
 
     async def _leaves_the_loop_free(self) -> Judgement:
+        lag = await self._lag()
+        for _ in range(_MORE_LOOKS):
+            if lag > _MOST_LAG:  # once it may be the machine, not the agent
+                lag = min(lag, await self._lag())
+        if lag > _MOST_LAG:
+            return WARN, f"for {lag:.2f} s nothing else could run; do blocking work in a thread"
+        return PASS, f"never for more than {math.ceil(lag * 1000)} ms"
+
+    async def _lag(self) -> float:
+        """For how long at most nothing else could run during a turn, in seconds."""
         lag = 0.0
         is_over = asyncio.Event()
 
@@ -370,9 +385,7 @@ class Examination:
         await self._play(self._subject.prompt)
         is_over.set()
         await ticking
-        if lag > _MOST_LAG:
-            return WARN, f"for {lag:.2f} s nothing else could run; do blocking work in a thread"
-        return PASS, f"never for more than {math.ceil(lag * 1000)} ms"
+        return lag
 
 
 async def examine_agent(

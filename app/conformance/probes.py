@@ -19,6 +19,7 @@ from typing import Any, Self
 from weakref import WeakSet
 
 _LOOK = 0.01
+_LIBRARIES = ("site-packages", "dist-packages")
 _DESCRIPTORS = Path("/dev/fd")
 
 Generator = AsyncGeneratorType[Any, Any]
@@ -26,7 +27,8 @@ Generator = AsyncGeneratorType[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Leaks:
-    """What is left, in words. `dropped` are async generators that nobody closed: the loop had to, in another task."""
+    """What is left, in words.
+    `dropped` are async generators, but for those of libraries, that nobody closed: the loop had to, in another task."""
 
     tasks: list[str] = field(default_factory=list)
     threads: list[str] = field(default_factory=list)
@@ -79,8 +81,8 @@ class Probe:
 
     async def leaks(self, within: float) -> Leaks:
         """What is left when nothing more goes away, or `within` seconds are over."""
-        deadline = time.monotonic() + within
         gc.collect()
+        deadline = time.monotonic() + within  # only now: a collection may take longer than that
         while True:
             await asyncio.sleep(0)
             found = self._look()
@@ -119,7 +121,8 @@ class Probe:
                 first(generator)
 
         def dropped(generator: Any) -> None:
-            self._dropped.append(generator.__qualname__)
+            if not _is_of_a_library(generator):
+                self._dropped.append(generator.__qualname__)
             if last is not None:
                 last(generator)
 
@@ -133,6 +136,11 @@ class Probe:
         sys.unraisablehook = lambda seen: self._complaints.append(f"{seen.err_msg or seen.exc_type.__name__}")
         self._undo.append(lambda: loop.set_exception_handler(handler))
         self._undo.append(lambda: setattr(sys, "unraisablehook", unraisable))
+
+
+def _is_of_a_library(generator: Any) -> bool:
+    """Whether a library made it for itself; what it holds is found as a descriptor or a task."""
+    return any(part in generator.ag_code.co_filename for part in _LIBRARIES)
 
 
 def _open_descriptors() -> int:
