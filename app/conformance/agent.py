@@ -313,7 +313,8 @@ class Examination:
             return SKIP, "an ordinary turn has no ending"
         agent, scope = self._subject.make(), new_scope()
         started, release = asyncio.Event(), asyncio.Event()
-        first = asyncio.create_task(_held(agent.invoke(scope, self._subject.prompt), started, release))
+        prompt = self._subject.waiting or self._subject.prompt
+        first = asyncio.create_task(_held(agent.invoke(scope, prompt), started, release))
         try:
             async with asyncio.timeout(self._limits.patience):
                 await started.wait()
