@@ -43,7 +43,8 @@ def wrapped(agent: Agent, words: str) -> Agent:
 
 def middleware(words: str) -> list[Middleware]:
     """What the words name, outermost first. Raises `ConfigurationError`."""
-    if not words.strip():
+    words = words.strip().removesuffix(",")
+    if not words:
         return []
     try:
         parsed = ast.parse(f"({words},)", mode="eval").body

@@ -33,7 +33,9 @@ class Retry:
         self._chance = chance
 
     async def invoke(self, scope: Scope, prompt: Prompt, /) -> AsyncIterator[AgentEvent]:
-        for attempt in range(1, self._times + 2):
+        attempt = 0
+        while True:
+            attempt += 1
             failure = None
             is_seen = attempt > self._times
             async with aclosing(relay(self._agent, scope, prompt)) as events:
