@@ -36,7 +36,7 @@ class Commands(TyperGroup):
             raise typer.Exit(0) from error
 
 
-_USAGE = {"not_supported", "bad_url", "bad_token"}
+_USAGE = {"not_supported", "no_such_statement", "bad_url", "bad_token"}
 
 app = typer.Typer(
     name="tarko-server",
@@ -53,7 +53,7 @@ SETTINGS_HELP = """Every setting can be given by an environment variable; a flag
 Without a flag of their own, because a list of processes shows flags to everybody: TARKO_TOKENS, TARKO_OPENAI_API_KEY,
 TARKO_REMOTE_TOKEN.
 
-Others: TARKO_ON_BUSY, TARKO_QUEUE_LIMIT, TARKO_TURN_DEADLINE, TARKO_TURN_SILENCE, TARKO_OUTAGE_LIMIT, TARKO_COOKIE_LIFETIME, TARKO_PING_INTERVAL, TARKO_SEND_TIMEOUT, TARKO_MAX_BODY, TARKO_MAX_EVENT, TARKO_MAX_TURN,
+Others: TARKO_MIDDLEWARE, TARKO_ON_BUSY, TARKO_QUEUE_LIMIT, TARKO_TURN_DEADLINE, TARKO_TURN_SILENCE, TARKO_OUTAGE_LIMIT, TARKO_COOKIE_LIFETIME, TARKO_PING_INTERVAL, TARKO_SEND_TIMEOUT, TARKO_MAX_BODY, TARKO_MAX_EVENT, TARKO_MAX_TURN,
 TARKO_PUBLIC_URL, TARKO_A2A_FINAL_TASK, TARKO_A2A_IDEMPOTENCY, TARKO_A2A_HEARTBEAT,
 TARKO_OPENAI_BASE_URL, TARKO_OPENAI_MODEL, TARKO_OPENAI_MODELS, TARKO_OPENAI_SYSTEM_PROMPT, TARKO_UI_TITLE, TARKO_WORKSPACE.
 """
@@ -89,6 +89,13 @@ class From(StrEnum):
 
     START = "start"
     NOW = "now"
+
+
+class Over(StrEnum):
+    """How a check speaks to a server."""
+
+    TARKO = "tarko"
+    INVOKE = "invoke"
 
 
 def _show_version(is_wanted: bool) -> None:
@@ -308,11 +315,52 @@ def drill(
 
 
 @app.command()
-def check() -> None:
-    """Check a server's conformance (not there yet)."""
+def check(
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            help="`demo`, `openai`, `package.module:name`, or a server's http address. Unset: TARKO_AGENT.",
+            show_default=False,
+        ),
+    ] = None,
+    prompt: Annotated[str, typer.Option(help="An ordinary prompt.")] = "Hello",
+    failing_prompt: Annotated[
+        str | None, typer.Option(help="A prompt that makes the agent fail.", show_default=False)
+    ] = None,
+    waiting_prompt: Annotated[
+        str | None, typer.Option(help="A prompt that makes the agent wait for long.", show_default=False)
+    ] = None,
+    remember: Annotated[
+        tuple[str, str, str] | None,
+        typer.Option(
+            metavar="SAID ASKED EXPECTED",
+            help="Two turns, and what the second one's answer must have.",
+            show_default=False,
+        ),
+    ] = None,
+    only: Annotated[
+        str, typer.Option(metavar="A1,A3,…", help="Only these statements.", show_default=False)
+    ] = "",
+    over: Annotated[Over, typer.Option(help="How to speak to a server.", case_sensitive=False)] = Over.TARKO,
+    patience: Annotated[float, typer.Option(min=0.1, help="Seconds that a turn may take.")] = 60.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    token: Token = None,
+) -> None:
+    """Check whether an agent keeps the contract. Exit code 1: it does not."""
+    from app.commands.check import Prompts
     from app.commands.check import check as run
 
-    run()
+    prompts = Prompts(prompt, failing_prompt, waiting_prompt, remember)
+    code = run(
+        target,
+        prompts,
+        over=over.value,
+        token=token,
+        only=only,
+        patience=patience,
+        as_json=as_json,
+    )
+    raise typer.Exit(code)
 
 
 def main() -> None:

@@ -20,6 +20,7 @@ from app.access.policy import Policy, check_exposure
 from app.access.principals import Principals
 from app.agents.contract import Agent
 from app.dialects.a2a import routes as a2a
+from app.dialects.invoke import routes as invoke
 from app.dialects.operations import health, metrics
 from app.dialects.tarko import errors
 from app.dialects.tarko.messages import EventEnvelope, Refusal
@@ -121,6 +122,7 @@ def _routers(server: Server) -> list[APIRouter]:
         events.router(parts),
         query.router(parts),
         *tarko_ui.routers(parts, server.settings.ui_title, server.settings.workspace),
+        invoke.router(parts, parts.agents[0]),
         health.router(server.problems),
         metrics.router(server.readings()),
     ]

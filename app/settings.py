@@ -18,6 +18,10 @@ class Settings(BaseSettings):
     agent: str = Field(
         "demo", description="`demo`, `openai`, `tarko:<url>` (another server), or `package.module:name`."
     )
+    middleware: str = Field(
+        "",
+        description="What is put around the agent, outermost first: `deadline(seconds=60), retry(times=2)`.",
+    )
     data_dir: Path = Field(Path(".tarko"), description="Where the embedded database lives.")
     database_url: str | None = Field(None, description="A PostgreSQL 15+ server; unset: the embedded one.")
     workers: int = Field(1, ge=1, le=64, description="Processes that serve; each runs turns of its own.")
@@ -43,7 +47,9 @@ class Settings(BaseSettings):
     turn_silence: float = Field(0, ge=0, description="How long an agent may say nothing; 0: for ever.")
     outage_limit: float = Field(30, gt=0, description="How long the database may be away before turns fail.")
     drain_grace: float = Field(10, gt=0, description="How long a stopping server takes at most.")
-    ping_interval: float = Field(15, gt=0, description="Silence on a stream after which a comment is sent.")
+    ping_interval: float = Field(
+        15, gt=0, le=29, description="Silence on a stream after which a comment is sent."
+    )
     send_timeout: float = Field(
         60, gt=0, description="How long a reader may refuse bytes before it is let go."
     )

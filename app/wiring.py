@@ -10,6 +10,7 @@ from uuid import uuid4
 from app.agents.contract import Agent
 from app.agents.driver import abandoned_pumps
 from app.agents.loading import agent_description, agent_name, load_agent
+from app.agents.middleware.composing import wrapped
 from app.dialects.a2a.parts import Parts as A2AParts
 from app.dialects.operations.metrics import Reading
 from app.dialects.parts import Parts
@@ -140,6 +141,7 @@ async def running(
     Raises `AgentLoadError`, `ConfigurationError`, `StorageUnavailable`.
     """
     hosted = load_agent(settings.agent, settings) if agent is None else agent
+    served = wrapped(hosted, settings.middleware)
     async with AsyncExitStack() as stack:
         if (close := getattr(hosted, "aclose", None)) is not None:
             stack.push_async_callback(close)
@@ -153,11 +155,12 @@ async def running(
         await heartbeat.start()
         stack.push_async_callback(heartbeat.stop)
         signals = Signals(pool, replica_id)
-        agents = {agent_name(hosted, settings.agent): hosted}
+        name = agent_name(hosted, settings.agent)
+        agents = {name: served}
         stored = storage(pool)
         parts = _parts(settings, stored, agents, signals, replica_id)
         await _start(parts, settings, signals, heartbeat, stack, is_alone=database is not None)
-        yield Server(settings, parts, _a2a_parts(settings, stored, parts, agents), pool, database)
+        yield Server(settings, parts, _a2a_parts(settings, stored, parts, {name: hosted}), pool, database)
 
 
 @asynccontextmanager

@@ -16,6 +16,7 @@ from pathlib import Path
 import uvloop
 
 from app.agents.loading import load_agent
+from app.agents.middleware.composing import wrapped
 from app.errors import TarkoError
 from app.main import Application
 from app.postgres.embedded import EmbeddedPostgres
@@ -37,7 +38,7 @@ def serve_with_workers(settings: Settings) -> int:
     try:
         # What would stop every worker is said once, here.
         Application(settings)
-        load_agent(settings.agent, settings)
+        wrapped(load_agent(settings.agent, settings), settings.middleware)
         listener = listen(settings.host, settings.port)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_serve(settings, listener))

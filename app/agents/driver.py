@@ -21,22 +21,28 @@ take what it needs of an event before it returns: the agent may change the event
 import asyncio
 import inspect
 import logging
-import reprlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Protocol
 
 from app.agents.contract import TERMINAL_TYPES, Agent, AgentEvent, Prompt, Scope
-from app.agents.outcome import BadEvent, Cancelled, Completed, Failed, Outcome
+from app.agents.outcome import BadEvent, Cancelled, Failed, Outcome
+from app.agents.reading import (
+    EXCEPTION,
+    NO_TERMINAL,
+    NotAStream,
+    described,
+    iterator_of,
+    kind_of,
+    outcome_of,
+    protocol_error,
+    shown,
+)
 from app.errors import TarkoError, Unavailable
 
 log = logging.getLogger(__name__)
 
-PROTOCOL_ERROR = "agent_protocol_error"
-EXCEPTION = "agent_exception"
-
-_DETAILS_LIMIT = 2_000
 _EVENTS_BEFORE_A_PAUSE = 64
 
 _abandoned: set[asyncio.Task[None]] = set()
@@ -62,6 +68,9 @@ class Bounds:
     tail: float = 5.0
 
 
+DEFAULT_BOUNDS = Bounds()
+
+
 class Sink(Protocol):
     """Takes the events that are not terminal, in order, one at a time."""
 
@@ -83,10 +92,6 @@ class _Rest(Enum):
 
 class _Refused(Exception):
     """The sink raised its `__cause__`: tells its errors from those of the agent."""
-
-
-class _NotAStream(Exception):
-    """What `invoke` returned can't be iterated asynchronously."""
 
 
 class Drive:
@@ -122,7 +127,7 @@ class Drive:
         sink: Sink,
         ended: Callable[[Outcome], None],
         *,
-        bounds: Bounds = Bounds(),
+        bounds: Bounds = DEFAULT_BOUNDS,
         name: str,
     ) -> None:
         self._agent = agent
@@ -222,7 +227,7 @@ class Drive:
         if error is None or self._stopping:
             self._settle(Cancelled())
         else:
-            self._settle(Failed(_described(error), retryable=False, code=EXCEPTION))
+            self._settle(Failed(described(error), retryable=False, code=EXCEPTION))
         self._over.set()
 
     async def _pump(self) -> None:
@@ -245,7 +250,7 @@ class Drive:
             if not hasattr(stream, "__aiter__") and inspect.isawaitable(stream):
                 self.violations.append("invoke returned an awaitable, not an async iterable")
                 stream = await stream
-            return _iterator_of(stream)
+            return iterator_of(stream)
         except GeneratorExit:
             raise
         except BaseException as error:  # noqa: BLE001 - the agent's code may raise anything
@@ -269,7 +274,7 @@ class Drive:
         until_a_pause = _EVENTS_BEFORE_A_PAUSE
         while not self._stopping:
             event = await step()
-            kind = event.get("type") if type(event) is dict else _kind_of(event)
+            kind = event.get("type") if type(event) is dict else kind_of(event)
             if self._stopping or not isinstance(kind, str) or kind in TERMINAL_TYPES:
                 return self._last(event, kind)
             try:
@@ -292,24 +297,24 @@ class Drive:
         if self._stopping:
             self._settle(Cancelled())
         elif is_terminal:
-            self._settle(_outcome_of(event, str(kind)))
+            self._settle(outcome_of(event, str(kind)))
         else:
-            self._settle(_protocol_error(f"an event is an object with a string `type`, not {_shown(event)}"))
+            self._settle(protocol_error(f"an event is an object with a string `type`, not {shown(event)}"))
         return _Rest.TAIL if is_terminal else _Rest.CLOSE
 
     def _agent_raised(self, error: BaseException) -> _Rest:
         exhausted = isinstance(error, StopAsyncIteration)
         if self._stopping:
             if not exhausted and not isinstance(error, asyncio.CancelledError):
-                self.violations.append(f"raised while it was cancelled: {_described(error)}")
+                self.violations.append(f"raised while it was cancelled: {described(error)}")
             self._settle(Cancelled())
         elif exhausted:
-            self._settle(_protocol_error("the stream ended without `completed` or `failed`"))
-        elif isinstance(error, _NotAStream):
-            self._settle(_protocol_error(str(error)))
+            self._settle(NO_TERMINAL)
+        elif isinstance(error, NotAStream):
+            self._settle(protocol_error(str(error)))
         else:
             log.error("%s: the agent raised", self._name, exc_info=error)
-            self._settle(Failed(_described(error), retryable=False, code=EXCEPTION))
+            self._settle(Failed(described(error), retryable=False, code=EXCEPTION))
         return _Rest.NOTHING if exhausted else _Rest.CLOSE
 
     def _sink_raised(self, error: BaseException) -> None:
@@ -333,7 +338,7 @@ class Drive:
         except GeneratorExit:
             raise
         except BaseException as error:  # noqa: BLE001 - the agent's code may raise anything
-            self.violations.append(f"did not end after its terminal event: {_described(error)}")
+            self.violations.append(f"did not end after its terminal event: {described(error)}")
         else:
             self.violations.append("an event came after the terminal one")
         return _Rest.CLOSE
@@ -349,16 +354,7 @@ class Drive:
         except GeneratorExit:
             raise
         except BaseException as error:  # noqa: BLE001 - the agent's code may raise anything
-            self.violations.append(f"did not close: {_described(error)}")
-
-
-def _iterator_of(stream: Any) -> AsyncIterator[AgentEvent]:
-    if not hasattr(stream, "__aiter__"):
-        raise _NotAStream(f"`invoke` must return an async iterable, not {type(stream).__name__}")
-    iterator = stream.__aiter__()
-    if not hasattr(iterator, "__anext__"):
-        raise _NotAStream(f"`__aiter__` must return an async iterator, not {type(iterator).__name__}")
-    return iterator  # type: ignore[no-any-return]
+            self.violations.append(f"did not close: {described(error)}")
 
 
 def _forget_cancels() -> None:
@@ -366,46 +362,3 @@ def _forget_cancels() -> None:
     task = asyncio.current_task()
     while task is not None and task.cancelling():
         task.uncancel()
-
-
-def _kind_of(event: object) -> object:
-    try:
-        return event.get("type") if isinstance(event, Mapping) else None
-    except Exception:  # noqa: BLE001 - a mapping of the agent's own may raise anything
-        return None
-
-
-def _outcome_of(event: AgentEvent, kind: str) -> Outcome:
-    """The outcome that a terminal event tells, or the protocol error that it is."""
-    if kind == "completed":
-        return Completed(event["data"], has_data=True) if "data" in event else Completed()
-    details, retryable, code = event.get("details"), event.get("retryable"), event.get("code")
-    if not isinstance(details, str):
-        return _protocol_error(f"`failed` needs `details` as a string, not {_shown(details)}")
-    if not isinstance(retryable, bool):
-        return _protocol_error(f"`failed` needs `retryable` as a boolean, not {_shown(retryable)}: {details}")
-    if not isinstance(code, str | None):
-        return _protocol_error(f"`failed` may have `code` as a string, not {_shown(code)}: {details}")
-    return Failed(details, retryable, code)
-
-
-def _protocol_error(details: str) -> Failed:
-    return Failed(details[:_DETAILS_LIMIT], retryable=False, code=PROTOCOL_ERROR)
-
-
-def _described(error: BaseException) -> str:
-    """`TypeName: text`, bounded. An exception's own `__str__` may raise, too."""
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 - a foreign `__str__` may raise anything
-        text = ""
-    name = type(error).__name__
-    return f"{name}: {text}"[:_DETAILS_LIMIT] if text else name
-
-
-def _shown(value: object) -> str:
-    """What came, in a few words however big it is."""
-    try:
-        return reprlib.repr(value)[:200]
-    except Exception:  # noqa: BLE001 - a foreign `__repr__` may raise anything
-        return type(value).__name__

@@ -102,7 +102,7 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def _imported(module_name: str) -> ModuleType:
-    _look_in_the_current_directory()
+    look_in_the_current_directory()
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -117,7 +117,7 @@ def _imported(module_name: str) -> ModuleType:
         _refuse(f"module {module_name!r} failed while it was imported: {_told(error)}", error)
 
 
-def _look_in_the_current_directory() -> None:
+def look_in_the_current_directory() -> None:
     """As uvicorn does, because a console script's own path doesn't have it."""
     here = str(Path.cwd())
     if here not in sys.path:

@@ -8,7 +8,7 @@ code.
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from app.agents.contract import Json
+from app.agents.contract import AgentEvent, Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +45,13 @@ class BadEvent(Exception):
     def __init__(self, message: str, code: str = "bad_event") -> None:
         super().__init__(message)
         self.code = code
+
+
+def as_event(outcome: Outcome) -> AgentEvent:
+    """The terminal event that tells an outcome; keys that say nothing are left out."""
+    if isinstance(outcome, Completed):
+        return {"type": "completed", "data": outcome.data} if outcome.has_data else {"type": "completed"}
+    if isinstance(outcome, Cancelled):
+        outcome = Failed("the agent was stopped", code="aborted")
+    event = {"type": "failed", "details": outcome.details, "retryable": outcome.retryable}
+    return event if outcome.code is None else event | {"code": outcome.code}

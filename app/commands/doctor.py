@@ -23,6 +23,7 @@ from rich.text import Text
 from app.access.policy import Policy, check_exposure, is_loopback
 from app.access.principals import Principals
 from app.agents.loading import agent_name, load_agent
+from app.agents.middleware.composing import wrapped
 from app.commands import database
 from app.commands.client import Server
 from app.commands.configuration import load_settings
@@ -117,6 +118,10 @@ def agent(settings: Settings) -> Check:
         loaded = load_agent(settings.agent, settings)
     except TarkoError as error:
         return Check("agent", "problem", str(error), "Name an agent that can be loaded in TARKO_AGENT.")
+    try:
+        wrapped(loaded, settings.middleware)
+    except ConfigurationError as error:
+        return Check("agent", "problem", str(error), "Correct TARKO_MIDDLEWARE.")
     return Check("agent", "ok", f"{agent_name(loaded, settings.agent)} ({settings.agent})")
 
 

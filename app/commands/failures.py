@@ -39,12 +39,6 @@ class CannotWrite(CommandFailed):
     code = "cannot_write"
 
 
-class NotSupported(CommandFailed):
-    """The command is named but not there yet."""
-
-    code = "not_supported"
-
-
 class Refused(CommandFailed):
     """The server answered with an error. `http_status` is what it said, `retry_after` how long it wants to be left."""
 

@@ -38,7 +38,17 @@ finally:
 
 @pytest.mark.parametrize(
     "words",
-    ["--help", "--version", "serve --help", "sessions", "tail s", "chat", "abort s", "export s", "check"],
+    [
+        "--help",
+        "--version",
+        "serve --help",
+        "sessions",
+        "tail s",
+        "chat",
+        "abort s",
+        "export s",
+        "check --help",
+    ],
 )
 def test_nothing_heavy_is_imported_by_help_and_clients(words: str) -> None:
     script = LOADED.format(heavy=set(HEAVY))
@@ -132,14 +142,6 @@ def test_main_is_what_the_console_script_calls(
 
 def test_the_version_is_told() -> None:
     assert run_alone("--version").stdout == f"tarko-server {__version__}\n"
-
-
-def test_conformance_checks_are_not_there_yet() -> None:
-    result = run_alone("check")
-    assert result.exit_code == 2
-    assert (
-        result.stderr == "tarko-server: Checking a server's conformance is not there yet. (not_supported)\n"
-    )
 
 
 @pytest.mark.parametrize(

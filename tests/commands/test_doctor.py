@@ -141,6 +141,21 @@ def test_who_may_come_in(settings: Settings, state: str, said: str) -> None:
     assert said in check.found
 
 
+@pytest.mark.parametrize(
+    ("settings", "state", "said"),
+    [
+        (Settings(), "ok", "demo (demo)"),
+        (Settings(middleware="deadline(seconds=60)"), "ok", "demo (demo)"),
+        (Settings(middleware="deadlin(seconds=60)"), "problem", "did you mean 'deadline'"),
+        (Settings(agent="nobody:here"), "problem", "nobody"),
+    ],
+)
+def test_the_agent_and_what_is_around_it(settings: Settings, state: str, said: str) -> None:
+    check = doctor.agent(settings)
+    assert check.state == state
+    assert said in check.found
+
+
 def test_a_free_port() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         number = listener.getsockname()[1]

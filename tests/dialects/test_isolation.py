@@ -52,6 +52,7 @@ OF_NONE = {
     ("get", "/api/v1/sessions"),
     ("post", "/api/v1/oneshot/query"),
     ("post", "/api/v1/oneshot/query/stream"),
+    ("post", "/invoke"),
     ("get", "/api/v1/events/schema"),
     ("get", "/metrics"),
     ("post", "/ui/api/v1/sessions/create"),
@@ -224,6 +225,18 @@ async def test_the_agent_is_told_who_asks(two: Two) -> None:
         await client.query(await client.session(agent))
 
     assert asked == ["alice", "bob"]
+
+
+async def test_a_conversation_of_the_same_name_is_another_one_for_each_principal(two: Two) -> None:
+    for client in (two.alice, two.bob, two.alice):
+        response = await client.post("/invoke", {"session": "telegram:-100", "text": "Hello"})
+        assert response.text.endswith('data: {"type":"completed"}\n\n')
+
+    for client, turns in ((two.alice, 2), (two.bob, 1)):
+        sessions = (await client.get("/api/v1/sessions")).json()["sessions"]
+        (session,) = [each for each in sessions if each["name"] == "telegram:-100"]
+        events = await client.events(session["id"])
+        assert [event["type"] for event in events].count("agent_run_end") == turns
 
 
 async def test_without_a_token_everything_but_the_public_paths_is_a_401(shared: Serving) -> None:

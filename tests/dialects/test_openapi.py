@@ -46,6 +46,7 @@ OPERATIONS = [
     "POST /api/v1/sessions/abort",
     "POST /api/v1/oneshot/query",
     "POST /api/v1/oneshot/query/stream",
+    "POST /invoke",
     "GET /healthz",
     "GET /readyz",
     "GET /api/v1/health",

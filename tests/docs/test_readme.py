@@ -99,7 +99,7 @@ def test_the_curl_tour_shows_what_it_says(served: int, tmp_path: Path) -> None:
 def test_the_agent_of_the_readme_is_served(tmp_path: Path) -> None:
     (source,) = _blocks("python")
     (tmp_path / "my_agent.py").write_text(source)
-    (command,) = (block for block in _blocks("sh") if "my_agent" in block)
+    (command,) = (block for block in _blocks("sh") if "serve my_agent" in block)
     port = free_port()
     arguments = command.split()
     arguments[0] = str(ROOT / arguments[0])

@@ -1,0 +1,694 @@
+"""What each middleware does besides relaying; that it relays is the conformance kit's affair."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any
+
+import pytest
+import regex
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry import trace
+from opentelemetry.trace import NonRecordingSpan, SpanContext, Status, StatusCode, TraceFlags
+
+from app.agents.contract import Agent, AgentEvent, Prompt, Scope
+from app.agents.demo import DemoAgent
+from app.agents.driver import Bounds, Drive
+from app.agents.loading import BareAgent
+from app.agents.middleware.budget import Budget
+from app.agents.middleware.composing import BUILT_IN, middleware, wrapped
+from app.agents.middleware.deadline import Deadline
+from app.agents.middleware.enforce import Enforce
+from app.agents.middleware.logging import Logging
+from app.agents.middleware.rate_limit import RateLimit
+from app.agents.middleware.redact import Redact
+from app.agents.middleware.relay import relay
+from app.agents.middleware.retry import Retry
+from app.agents.middleware.tracing import Tracing
+from app.agents.options import options_of
+from app.agents.outcome import Cancelled, Outcome, as_event
+from app.agents.shapes import wrong_field
+from app.conformance.gallery import Handmade
+from app.errors import ConfigurationError
+from tests.agents.driving import COMPLETED, PATIENCE, nothing_left, text
+
+Events = AsyncIterator[AgentEvent]
+
+SHORT = Bounds(grace=0.05, recancel=0.02, recancels=2, close=0.05, tail=0.05)
+RETRYABLE: AgentEvent = {"type": "failed", "details": "overloaded", "retryable": True}
+SCOPE: Scope = {"session": "s"}
+TOOL: AgentEvent = {"type": "tool_started", "id": "t", "name": "pay", "args": {}}
+
+
+def saying(*events: Any) -> Agent:
+    async def say(_: Scope, __: Prompt) -> Events:
+        for event in events:
+            yield event
+
+    return BareAgent(say)
+
+
+def in_turn(*scripts: Iterable[AgentEvent]) -> Agent:
+    """An agent that says another of these in each turn."""
+    left = [list(script) for script in scripts]
+
+    async def say(_: Scope, __: Prompt) -> Events:
+        for event in left.pop(0):
+            yield event
+
+    return BareAgent(say)
+
+
+class Waiting:
+    """It says one thing, waits, and knows whether it was cancelled and has cleaned up."""
+
+    def __init__(self, *events: AgentEvent) -> None:
+        self.events = events
+        self.is_waiting = asyncio.Event()
+        self.is_closed = False
+
+    async def invoke(self, scope: Scope, prompt: Prompt, /) -> Events:
+        try:
+            for event in self.events:
+                yield event
+            self.is_waiting.set()
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            self.is_closed = True
+
+
+async def said(agent: Agent, **scope: Any) -> list[AgentEvent]:
+    async with asyncio.timeout(PATIENCE):
+        found: Any = {**SCOPE, **scope}
+        return [event async for event in agent.invoke(found, {"text": "t"})]
+
+
+def failed(code: str, *, retryable: bool = False) -> dict[str, Any]:
+    return {"type": "failed", "code": code, "retryable": retryable}
+
+
+def ends_with(events: list[AgentEvent], expected: dict[str, Any]) -> bool:
+    return {key: events[-1][key] for key in expected} == expected
+
+
+# ── relay ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_coroutine_that_gives_a_stream_is_borne_with() -> None:
+    async def late(scope: Scope, prompt: Prompt) -> Any:
+        return saying(text("a"), COMPLETED).invoke(scope, prompt)
+
+    agent: Any = BareAgent(late)  # type: ignore[arg-type]
+    assert [event async for event in relay(agent, SCOPE, {"text": "t"})] == [text("a"), COMPLETED]
+
+
+async def test_an_agent_that_can_not_be_closed_and_one_that_fails_to_are_borne_with(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def raises(_: Scope, __: Prompt) -> Events:
+        try:
+            yield text("a")
+        finally:
+            raise ValueError("in finally")
+
+    for agent in (BareAgent(raises), BareAgent(lambda _, __: Handmade())):
+        events = relay(agent, SCOPE, {"text": "t"})
+        assert await anext(events) == text("a")
+        await events.aclose()
+    assert "did not close: ValueError: in finally" in caplog.text
+
+
+# ── enforce ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("event", "details"),
+    [
+        ({"type": "odd", "x": float("nan")}, "'odd' event: nan is not a JSON number"),
+        ({"type": "text"}, "`text` needs `delta`"),
+        (
+            {"type": "tool_ended", "id": "t", "isError": 0, "content": 1},
+            "`tool_ended.isError` must be true or false",
+        ),
+        ({"type": "completed", "data": {1, 2}}, "'completed' event: set is not a JSON value"),
+    ],
+)
+async def test_what_is_no_event_is_a_failure(event: AgentEvent, details: str) -> None:
+    told: list[str] = []
+    enforced = Enforce(saying(event), on_violation=told.append)
+    events = await said(enforced)
+    assert ends_with(events, failed("bad_event"))
+    assert events[-1]["details"].startswith(details)
+    assert told == [events[-1]["details"]]
+    assert enforced.violations == 1
+
+
+async def test_results_that_are_json_and_failures_of_the_agents_own_pass() -> None:
+    enforced = Enforce(saying({"type": "completed", "data": [None]}))
+    assert await said(enforced) == [{"type": "completed", "data": [None]}]
+    enforced = Enforce(saying(RETRYABLE))
+    assert await said(enforced) == [RETRYABLE]
+    assert enforced.violations == 0
+
+
+async def test_what_an_agent_does_after_its_end_is_told() -> None:
+    told: list[str] = []
+    assert await said(Enforce(saying(COMPLETED, text("late")), on_violation=told.append)) == [COMPLETED]
+    assert told == ["an event came after the terminal one"]
+
+
+# ── deadline ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_an_agent_that_takes_too_long_is_stopped() -> None:
+    agent = Waiting(text("a"))
+    async with nothing_left():
+        events = await said(Deadline(agent, seconds=0.05, bounds=SHORT))
+        assert events[0] == text("a")
+        assert ends_with(events, failed("deadline_exceeded", retryable=True))
+        assert agent.is_closed
+
+
+async def test_a_deaf_agent_does_not_hold_the_failure_up() -> None:
+    release = asyncio.Event()
+
+    async def deaf(_: Scope, __: Prompt) -> Events:
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+        yield COMPLETED
+
+    events = Deadline(BareAgent(deaf), seconds=0.01, bounds=SHORT).invoke(SCOPE, {"text": "t"})
+    async with asyncio.timeout(PATIENCE):
+        assert (await anext(events))["code"] == "deadline_exceeded"
+        assert [event async for event in events] == []
+    release.set()
+    await asyncio.sleep(0)
+
+
+async def test_a_reader_that_came_too_late_is_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    now, later = loop.time, 0.0
+    monkeypatch.setattr(loop, "time", lambda: now() + later)
+    events = Deadline(saying(text("a"), COMPLETED), seconds=60).invoke(SCOPE, {"text": "t"})
+    assert await anext(events) == text("a")
+    later = 61.0
+    assert (await anext(events))["code"] == "deadline_exceeded"
+    assert [event async for event in events] == []
+
+
+async def test_in_time_is_in_time() -> None:
+    assert await said(Deadline(saying(text("a"), COMPLETED), seconds=60)) == [text("a"), COMPLETED]
+
+
+def test_no_time_at_all_is_no_deadline() -> None:
+    with pytest.raises(ValueError, match="more than 0 seconds"):
+        Deadline(saying(), seconds=0)
+
+
+# ── budget ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_more_than_the_budget_is_not_said() -> None:
+    thinking: AgentEvent = {"type": "thinking", "delta": "1234"}
+    within = [thinking, text("1234")]
+    assert await said(Budget(saying(*within, COMPLETED), tokens=2)) == [*within, COMPLETED]
+    events = await said(Budget(saying(*within, text("5"), COMPLETED), tokens=2))
+    assert events[:-1] == within
+    assert ends_with(events, failed("budget_exceeded"))
+    events = await said(
+        Budget(saying(text("a b"), text(" c")), tokens=2, count=lambda text: len(text.split()))
+    )
+    assert ends_with(events, failed("budget_exceeded"))
+
+
+async def test_a_tool_beyond_the_budget_does_not_run() -> None:
+    ran: list[int] = []
+
+    async def uses_tools(_: Scope, __: Prompt) -> Events:
+        for number in range(5):
+            yield {**TOOL, "id": str(number)}
+            ran.append(number)
+        yield COMPLETED
+
+    events = await said(Budget(BareAgent(uses_tools), tools=2))
+    assert [event.get("id") for event in events] == ["0", "1", None]
+    assert ends_with(events, failed("budget_exceeded"))
+    assert ran == [0, 1]
+
+
+# ── retry ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def retrying(attempt: int, *, of: int, after: int) -> AgentEvent:
+    return {
+        "type": "retrying",
+        "attempt": attempt,
+        "maxAttempts": of,
+        "delayMs": after,
+        "reason": "overloaded",
+    }
+
+
+async def test_what_failed_before_anything_was_seen_is_tried_again() -> None:
+    inner = retrying(1, of=9, after=1)
+    agent = in_turn([RETRYABLE], [inner, RETRYABLE], [text("a"), COMPLETED])
+    assert await said(Retry(agent, times=2, delay=0.004, chance=lambda: 1.0)) == [
+        retrying(1, of=2, after=4),
+        inner,
+        retrying(2, of=2, after=8),
+        text("a"),
+        COMPLETED,
+    ]
+
+
+async def test_the_last_failure_is_passed_on() -> None:
+    events = await said(Retry(in_turn([RETRYABLE], [RETRYABLE]), times=1, delay=0))
+    assert events == [retrying(1, of=1, after=0), RETRYABLE]
+
+
+EVENTS = st.sampled_from(
+    [text("a"), {"type": "thinking", "delta": "h"}, TOOL, {"type": "unheard_of"}, retrying(1, of=1, after=0)]
+)
+
+
+@given(st.lists(st.lists(EVENTS, max_size=3), min_size=1, max_size=4), st.booleans())
+def test_nothing_that_was_seen_is_ever_said_again(tries: list[list[AgentEvent]], is_retryable: bool) -> None:
+    """Of all tries only the last one had anything to see."""
+    failure = {**RETRYABLE, "retryable": is_retryable}
+    agent = in_turn(*([*events, failure] for events in tries))
+    events = asyncio.run(said(Retry(agent, times=len(tries) - 1, delay=0)))
+    visible = [event for event in events[:-1] if event["type"] != "retrying"]
+    seen = [[event for event in events if event["type"] != "retrying"] for events in tries]
+    expected = next((events for events in seen if events), []) if is_retryable else seen[0]
+    assert visible == expected
+    assert events[-1] == failure
+
+
+async def test_a_cancel_during_the_pause_ends_it() -> None:
+    events = Retry(in_turn([RETRYABLE]), times=1, delay=3600).invoke(SCOPE, {"text": "t"})
+    assert (await anext(events))["type"] == "retrying"
+    task = asyncio.ensure_future(anext(events))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+# ── rate limit ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_so_many_turns_may_start_in_a_time_for_each_principal() -> None:
+    now = 0.0
+    limited = RateLimit(saying(COMPLETED), turns=2, seconds=10, clock=lambda: now)
+
+    async def is_admitted(**scope: Any) -> bool:
+        events = await said(limited, **scope)
+        return events == [COMPLETED] or not ends_with(events, failed("rate_limited", retryable=True))
+
+    assert [await is_admitted(principal="alice") for _ in range(3)] == [True, True, False]
+    assert await is_admitted(principal="bob")
+    assert [await is_admitted() for _ in range(3)] == [True, True, False]
+    now = 4.9
+    assert not await is_admitted(principal="alice")
+    now = 5.0
+    assert [await is_admitted(principal="alice") for _ in range(2)] == [True, False]
+
+
+async def test_whoever_has_not_come_for_long_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("app.agents.middleware.rate_limit._LOOK_FOR_OLD_ONES", 3)
+    limited = RateLimit(saying(COMPLETED), turns=1, seconds=10, clock=lambda: now)
+    for who in ("a", "b", "c"):
+        await said(limited, principal=who)
+        now += 5
+    await said(limited, principal="d")
+    assert set(limited._due) == {"c", "d"}
+
+
+def test_a_rate_must_admit_something() -> None:
+    with pytest.raises(ValueError, match="at least 1 turn"):
+        RateLimit(saying(), turns=0, seconds=1)
+
+
+# ── redaction ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+PATTERNS = ("sk-[a-z0-9]+", r"\b\d{4}-\d{4}\b")
+
+
+async def redacted(*events: AgentEvent) -> list[AgentEvent]:
+    return await said(Redact(saying(*events), *PATTERNS, replacement="***"))
+
+
+def joined(events: Iterable[AgentEvent], kind: str = "text") -> str:
+    return "".join(event["delta"] for event in events if event["type"] == kind)
+
+
+async def test_only_what_may_be_a_secret_is_held_back() -> None:
+    events = await redacted(text("my key is s"), text("k-"), text("abc"), text("1 ok"), COMPLETED)
+    assert events == [text("my key is "), text("*** ok"), COMPLETED]
+
+
+async def test_what_was_held_is_let_go_before_a_tool_and_the_end() -> None:
+    events = await redacted(text("a s"), TOOL, {"type": "thinking", "delta": "sk-a"}, COMPLETED)
+    assert events == [text("a "), text("s"), TOOL, {"type": "thinking", "delta": "***"}, COMPLETED]
+
+
+async def test_what_was_held_stays_held_over_other_events() -> None:
+    odd: AgentEvent = {"type": "unheard_of", "x": "sk-a"}
+    thinking: AgentEvent = {"type": "thinking", "delta": "hm"}
+    assert await redacted(text("sk-"), odd, thinking, text("a"), COMPLETED) == [
+        odd,
+        thinking,
+        text("***"),
+        COMPLETED,
+    ]
+
+
+async def test_strings_of_tools_results_and_failures_are_looked_at_whole() -> None:
+    events = await redacted(
+        {**TOOL, "args": {"sk-key": ["sk-a", 1, None]}},
+        {"type": "tool_ended", "id": "t", "isError": False, "content": "1234-5678"},
+        {"type": "retrying", "attempt": 1, "maxAttempts": 1, "delayMs": 1, "reason": "sk-a"},
+        {"type": "completed", "data": {"a": ("x",)}},
+    )
+    assert [event.get("args") or event.get("content") or event.get("reason") for event in events[:3]] == [
+        {"sk-key": ["***", 1, None]},
+        "***",
+        "***",
+    ]
+    assert events[3] == {"type": "completed", "data": {"a": ("x",)}}
+    assert (await redacted({**RETRYABLE, "details": "sk-a"}))[-1]["details"] == "***"
+
+
+async def test_a_secret_that_never_ends_is_not_held_for_ever() -> None:
+    events = await redacted(text("sk-"), *[text("a" * 1000)] * 70, text(" b"), COMPLETED)
+    assert joined(events).startswith("***")
+    assert joined(events).endswith(" b")
+    assert len([event for event in events if event["type"] == "text"]) >= 2
+
+
+async def test_empty_and_odd_deltas_pass() -> None:
+    odd: AgentEvent = {"type": "text", "delta": 7}
+    assert await redacted(text(""), odd, COMPLETED) == [text(""), odd, COMPLETED]
+
+
+@given(st.lists(st.text("s k-ab1204", max_size=8), max_size=8))
+def test_however_a_text_is_cut_the_same_is_redacted(deltas: list[str]) -> None:
+    events = asyncio.run(redacted(*map(text, deltas), COMPLETED))
+    whole = regex.sub("|".join(PATTERNS), "***", "".join(deltas))
+    assert joined(events) == whole
+    assert events[-1] == COMPLETED
+
+
+async def test_a_pattern_that_matches_nothing_at_all_between_letters_changes_nothing() -> None:
+    events = await said(Redact(saying(text("ab"), text("c"), COMPLETED), "(?<=a)(?=b)"))
+    assert joined(events) == "abc"
+
+
+@pytest.mark.parametrize("patterns", [(), ("(",), ("a*",)])
+def test_what_can_not_be_redacted_is_refused(patterns: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="pattern"):
+        Redact(saying(), *patterns)
+
+
+# ── logging and tracing ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_turns_are_logged_without_what_was_said(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    await said(Logging(saying(text("secret"), TOOL, COMPLETED)), turn="turn_1")
+    await said(Logging(saying(RETRYABLE), level="debug"))
+    events = Logging(saying(text("a"), {**RETRYABLE, "code": "c"})).invoke(SCOPE, {"text": "t"})
+    await anext(events)
+    await events.aclose()  # type: ignore[attr-defined]
+    lines = [record.getMessage().rpartition(",")[0] or record.getMessage() for record in caplog.records]
+    assert lines == [
+        "turn_1 begins",
+        "turn_1 is over: completed, 3 events, 1 tools",
+        "s begins",
+        "s is over: failed (no code), 1 events, 0 tools",
+        "s begins",
+        "s is over: stopped by its reader, 1 events, 0 tools",
+    ]
+
+
+class Spans(trace.Tracer):
+    """A tracer that remembers its spans."""
+
+    def __init__(self) -> None:
+        self.made: list[Span] = []
+
+    def start_span(
+        self, name: str, context: Any = None, *_: Any, attributes: Any = None, **__: Any
+    ) -> "Span":
+        parent = trace.get_current_span(context).get_span_context()
+        span = Span(name, parent, dict(attributes or {}), number=len(self.made) + 1)
+        self.made.append(span)
+        return span
+
+    def start_as_current_span(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError
+
+
+class Span(NonRecordingSpan):
+    def __init__(self, name: str, parent: SpanContext, attributes: dict[str, Any], *, number: int) -> None:
+        super().__init__(
+            SpanContext(parent.trace_id or 1, number, is_remote=False, trace_flags=TraceFlags(1))
+        )
+        self.name, self.parent, self.attributes = name, parent, attributes
+        self.status: StatusCode | None = None
+        self.ends = 0
+
+    def set_attribute(self, key: str, value: Any) -> None:
+        self.attributes[key] = value
+
+    def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
+        assert isinstance(status, StatusCode)
+        self.status = status
+
+    def end(self, end_time: int | None = None) -> None:
+        self.ends += 1
+
+
+async def test_turns_and_tools_are_spans_of_their_trace() -> None:
+    spans = Spans()
+    current: list[Any] = []
+
+    async def agent(_: Scope, __: Prompt) -> Events:
+        current.append(trace.get_current_span())
+        yield TOOL
+        yield {**TOOL, "id": "again"}
+        yield {**TOOL, "id": "again", "name": "look"}
+        yield {"type": "tool_ended", "id": "t", "isError": True, "content": "broke"}
+        yield {"type": "tool_ended", "id": "nobody", "isError": False, "content": ""}
+        yield {**RETRYABLE, "code": "c"}
+
+    tracing = Tracing(BareAgent(agent), tracer=spans)
+    scope: Scope = {"session": "s", "trace": "0af7651916cd43dd8448eb211c80319c"}
+    outside = [trace.get_current_span() async for _ in tracing.invoke(scope, {"text": "t"})]
+
+    turn, pay, again, look = spans.made
+    assert current == [turn]
+    assert turn not in outside
+    assert [span.name for span in spans.made] == [
+        "invoke_agent",
+        "execute_tool pay",
+        "execute_tool pay",
+        "execute_tool look",
+    ]
+    assert turn.parent.trace_id == 0x0AF7651916CD43DD8448EB211C80319C
+    assert {tool.parent.span_id for tool in (pay, again, look)} == {turn.get_span_context().span_id}
+    assert (turn.status, pay.status, look.status) == (StatusCode.ERROR, StatusCode.ERROR, None)
+    assert (turn.attributes["gen_ai.conversation.id"], turn.attributes["error.type"]) == ("s", "c")
+    assert [span.ends for span in spans.made] == [1, 1, 1, 1]
+
+
+async def test_without_a_trace_a_turn_begins_one() -> None:
+    spans = Spans()
+    assert await said(Tracing(saying(text("a"), COMPLETED), tracer=spans)) == [text("a"), COMPLETED]
+    (turn,) = spans.made
+    assert (turn.parent.is_valid, turn.status, turn.ends) == (False, None, 1)
+
+
+# ── all of them ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+LAYERS: dict[str, Callable[[Agent], Agent]] = {
+    "enforce": lambda agent: Enforce(agent, bounds=SHORT),
+    "deadline": lambda agent: Deadline(agent, seconds=60, bounds=SHORT),
+    "budget": lambda agent: Budget(agent, tools=1000),
+    "retry": lambda agent: Retry(agent, times=1, delay=0),
+    "rate_limit": lambda agent: RateLimit(agent, turns=1000, seconds=1),
+    "redact": lambda agent: Redact(agent, "secret-[0-9]+"),
+    "logging": Logging,
+    "tracing": Tracing,
+}
+UNKNOWN = st.fixed_dictionaries(
+    {"type": st.sampled_from(["x_one", "x_two", "tool_progress", ""])},
+    optional={
+        key: st.none() | st.integers() | st.text() | st.lists(st.none() | st.text(), max_size=2)
+        for key in ("id", "code", "delta", "details", "data", "name")
+    },
+)
+
+
+@given(st.permutations(sorted(LAYERS)), st.integers(0, 8), st.lists(UNKNOWN, max_size=5))
+def test_in_any_order_unknown_events_pass_unchanged(
+    names: list[str], count: int, events: list[AgentEvent]
+) -> None:
+    async def main() -> None:
+        agent = saying(*events, COMPLETED)
+        for name in names[:count]:
+            agent = LAYERS[name](agent)
+        came = await said(agent)
+        assert came == [*events, COMPLETED]
+        assert [list(event) for event in came] == [list(event) for event in [*events, COMPLETED]]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_waiting", [True, False])
+async def test_a_cancel_goes_through_every_layer(is_waiting: bool) -> None:
+    inner = Waiting(text("a"))
+    agent: Agent = inner
+    for layer in LAYERS.values():
+        agent = layer(agent)
+    outcomes: list[Outcome] = []
+    taken, held = asyncio.Event(), asyncio.Event()
+
+    def take(_: AgentEvent) -> Any:
+        taken.set()
+        return None if is_waiting else held.wait()
+
+    async with nothing_left(), asyncio.timeout(PATIENCE):
+        drive = Drive(agent, SCOPE, {"text": "t"}, take, outcomes.append, bounds=SHORT, name="turn 1")
+        drive.start()
+        await (inner.is_waiting if is_waiting else taken).wait()
+        await drive.cancel()
+        assert outcomes == [Cancelled()]
+        assert inner.is_closed
+        assert not drive.abandoned
+        assert drive.violations == []
+
+
+# ── the settings' words ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_the_first_word_is_the_outermost() -> None:
+    agent = wrapped(
+        in_turn([RETRYABLE], [RETRYABLE]), "retry(times=1, delay=0), rate_limit(turns=1, seconds=60)"
+    )
+    assert [event.get("code") for event in await said(agent)] == [None, "rate_limited"]
+
+
+def test_no_words_are_no_middleware() -> None:
+    agent = saying()
+    assert wrapped(agent, " ") is agent
+    assert [layer.__name__ for layer in middleware("enforce, logging(level='debug'),")] == [
+        "enforce",
+        "logging",
+    ]
+
+
+def test_every_built_in_one_can_be_named() -> None:
+    words = {
+        "redact": "redact('a')",
+        "rate_limit": "rate_limit(turns=1, seconds=1)",
+        "deadline": "deadline(seconds=1)",
+    }
+    assert hasattr(wrapped(saying(), ", ".join(words.get(name, name) for name in BUILT_IN)), "invoke")
+
+
+def audit(agent: Agent, *, level: int = 1) -> Agent:
+    """A middleware of an operator's own."""
+    return Logging(agent) if level == 2 else saying()
+
+
+def makes_none(agent: Agent) -> None:
+    """It forgets to return."""
+
+
+not_callable = 7
+
+
+def test_ones_own_is_named_with_its_module() -> None:
+    agent = wrapped(saying(), f"{__name__}.audit(level=2)")
+    assert isinstance(agent.invoke.__self__, Logging)  # type: ignore[attr-defined]
+
+
+def test_an_agent_in_middleware_declares_what_it_declares_without() -> None:
+    agent = DemoAgent()
+    dressed = wrapped(agent, "logging")
+    assert dressed is not agent
+    assert options_of(dressed) == options_of(agent) != options_of(saying())
+    assert not hasattr(dressed, "aclose")
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("retry(", "can't be read"),
+        ("retri", "did you mean 'retry'"),
+        ("xyz", "there are budget, deadline"),
+        ("deadline(seconds=soon)", "only plain values"),
+        ("deadline", "seconds"),
+        ("deadline(seconds=-1)", "more than 0"),
+        ("logging(level='loud')", "LOUD"),
+        ("7", "'7' is not a name"),
+        ("no_such.thing", "needs 'no_such'"),
+        (f"{__name__}.nothing", "there is no 'nothing'"),
+        (f"{__name__}.not_callable", "can't be called"),
+        (f"{__name__}.makes_none", "has no `invoke`"),
+    ],
+)
+def test_words_that_are_wrong_are_told(words: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match="TARKO_MIDDLEWARE") as caught:
+        wrapped(saying(), words)
+    assert problem in str(caught.value)
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(_: str) -> Any:
+        raise ModuleNotFoundError("no", name="opentelemetry")
+
+    monkeypatch.setattr("importlib.import_module", missing)
+    with pytest.raises(ConfigurationError, match=r"tarko-server\[tracing\]"):
+        middleware("tracing")
+
+
+# ── small things ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_outcome_is_an_event() -> None:
+    assert as_event(Cancelled()) == {
+        "type": "failed",
+        "details": "the agent was stopped",
+        "retryable": False,
+        "code": "aborted",
+    }
+
+
+@pytest.mark.parametrize(
+    ("event", "problem"),
+    [
+        ({"type": "text", "delta": ""}, None),
+        ({"type": "unheard_of"}, None),
+        ({"type": "completed"}, None),
+        ({"type": "tool_started", "id": "t", "name": "n", "args": None}, None),
+        (
+            {"type": "failed", "details": "", "retryable": True, "code": None},
+            "`failed.code` must be a string",
+        ),
+        (
+            {"type": "retrying", "attempt": True, "maxAttempts": 1, "delayMs": 1, "reason": ""},
+            "`retrying.attempt` must be a whole number, not bool",
+        ),
+    ],
+)
+def test_known_events_have_their_fields(event: AgentEvent, problem: str | None) -> None:
+    found = wrong_field(event)
+    assert found is None if problem is None else str(found).startswith(problem)

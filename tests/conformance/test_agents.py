@@ -1,0 +1,51 @@
+"""The kit finds what is wrong with each misbehaving agent, and nothing wrong with the sound ones."""
+
+import pytest
+
+from app.agents.demo import DemoAgent
+from app.conformance.agent import examine_agent
+from app.conformance.gallery import DUBIOUS, MISBEHAVING, SOUND, Exhibit
+from app.conformance.playing import Limits
+from app.conformance.report import Verdict
+from app.conformance.statements import AGENT
+from app.conformance.subject import Conversation, Subject
+
+SHORT = Limits(patience=2, stop=0.15, settle=0.1, quiet=0.05)
+TALK = Conversation("My name is Ada.", "Who am I?", "Ada")
+
+
+@pytest.mark.parametrize("exhibit", MISBEHAVING, ids=str)
+async def test_each_fault_is_found(exhibit: Exhibit) -> None:
+    statements = [statement for statement in AGENT if statement.id in exhibit.breaks]
+    report = await examine_agent(Subject(exhibit.make, conversation=TALK, limits=SHORT), statements)
+    assert set(report.verdicts().values()) == {Verdict.FAIL}, report
+
+
+@pytest.mark.parametrize("exhibit", DUBIOUS, ids=str)
+async def test_of_what_is_dubious_the_kit_warns(exhibit: Exhibit) -> None:
+    statements = [statement for statement in AGENT if statement.id in exhibit.breaks]
+    report = await examine_agent(Subject(exhibit.make, limits=SHORT), statements)
+    assert set(report.verdicts().values()) == {Verdict.WARN}, report
+
+
+@pytest.mark.parametrize("exhibit", SOUND, ids=str)
+async def test_a_sound_agent_passes(exhibit: Exhibit) -> None:
+    report = await examine_agent(Subject(exhibit.make, limits=SHORT))
+    assert report.failures == []
+    assert Verdict.WARN not in report.verdicts().values(), report
+
+
+async def test_the_demo_agent_passes_with_every_prompt() -> None:
+    subject = Subject(
+        lambda: DemoAgent(delay=0),
+        {"text": "thinking tools unknown markdown"},
+        failing={"text": "fail"},
+        waiting={"text": "hang"},
+        limits=SHORT,
+    )
+    report = await examine_agent(subject)
+    assert report.failures == []
+    assert {statement for statement, verdict in report.verdicts().items() if verdict is not Verdict.PASS} == {
+        "A8",
+        "A9",
+    }

@@ -1,0 +1,97 @@
+"""Checks in a process of their own, and from code without a loop."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from app.agents.contract import AgentEvent, Prompt, Scope
+from app.conformance import AGENT, Job, Limits, Subject, Verdict, check_isolated, examine
+from app.conformance.gallery import Acting, swallows_every_cancel
+from app.conformance.running import run
+from app.errors import AgentLoadError
+
+LIMITS = Limits(patience=2, stop=0.3, settle=0.1)
+DEAF = """
+import signal, time
+
+async def blocks(scope, prompt):
+    time.sleep(3600)
+    yield {"type": "completed"}
+
+async def deaf(scope, prompt):
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    time.sleep(3600)
+    yield {"type": "completed"}
+"""
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "deaf_agent.py").write_text(DEAF)
+
+
+def test_a_process_that_can_not_say_where_it_is_is_ended_all_the_same() -> None:
+    report = check_isolated(Job("deaf_agent:deaf", limits=LIMITS, stall=1), AGENT[:1])
+    (finding,) = report.failures
+    assert finding.evidence == "it blocked the event loop for more than 1 s"
+
+
+def test_an_agent_that_blocks_is_reported_with_its_place() -> None:
+    report = check_isolated(Job("deaf_agent:blocks", limits=LIMITS, stall=1), AGENT[:1])
+    (finding,) = report.failures
+    assert finding.evidence == (
+        "it blocked the event loop for more than 1 s, at line 5 of deaf_agent.py in blocks"
+    )
+
+
+def test_an_agent_that_can_not_be_loaded_is_an_error() -> None:
+    with pytest.raises(AgentLoadError, match="no_such_module"):
+        check_isolated(Job("no_such_module:agent"))
+
+
+def test_a_job_survives_its_way_to_the_process() -> None:
+    job = Job("demo", failing="fail", conversation=("a", "b", "c"), limits=LIMITS, over="invoke")
+    assert Job.of(job.as_json()) == job
+    assert "token" not in repr(Job("demo", token="secret"))
+
+
+def test_an_ordinary_test_may_examine_an_agent() -> None:
+    async def agent(_: Scope, __: Prompt) -> AsyncIterator[AgentEvent]:
+        yield {"type": "completed"}
+
+    report = examine(Subject(lambda: Acting(agent), limits=LIMITS), *AGENT[:3])
+    report.raise_for_failures()
+    for finding in report.findings:
+        finding.raise_for_failure()
+    assert list(report.verdicts()) == ["A0", "A1", "A1b"]
+
+
+def test_what_does_not_hold_is_an_assertion_error() -> None:
+    async def agent(_: Scope, __: Prompt) -> AsyncIterator[AgentEvent]:
+        yield {"type": "text", "delta": "a"}
+
+    report = examine(Subject(lambda: Acting(agent), limits=LIMITS), AGENT[1])
+    with pytest.raises(AssertionError, match="not conforming:\nA1 "):
+        report.raise_for_failures()
+    with pytest.raises(AssertionError, match=r"A1 .* does not hold"):
+        report.findings[0].raise_for_failure()
+
+
+def test_a_task_that_ignores_its_cancellation_is_left_behind() -> None:
+    async def main() -> str:
+        async def deaf() -> None:
+            async for _ in swallows_every_cancel({"session": "s"}, {"text": "t"}):
+                pass
+
+        main.task = asyncio.create_task(deaf())  # type: ignore[attr-defined]
+        await asyncio.sleep(0)
+        return "done"
+
+    assert run(main()) == "done"
+
+
+def test_every_verdict_is_a_word() -> None:
+    assert [str(verdict) for verdict in Verdict] == ["pass", "warn", "fail", "skip"]

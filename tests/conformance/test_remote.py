@@ -1,0 +1,203 @@
+"""The kit over the wire: a served agent is checked over both dialects, and what is wrong there is found here."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from app.agents.adapters.invoke_client import InvokeAgent
+from app.agents.contract import AgentEvent, Prompt, Scope
+from app.conformance import AGENT, Conversation, Limits, Subject, Verdict, examine_agent, served_at
+from app.conformance.gallery import converses
+from app.conformance.remote import Over
+from tests.conftest import Server, own_database
+from tests.server import Scripted, Serving, serving
+
+OVER_THE_WIRE = ("A1", "A1b", "A2", "A3", "A3b", "A3d", "A4", "A6", "A8", "A9")
+LIMITS = Limits(patience=10, stop=3, settle=1, quiet=0.1)
+TOKEN = "alice-token-alice-token"
+
+
+async def waits(_: Scope, __: Prompt) -> AsyncIterator[AgentEvent]:
+    yield {"type": "text", "delta": "a"}
+    await asyncio.Event().wait()
+
+
+async def fails(_: Scope, __: Prompt) -> AsyncIterator[AgentEvent]:
+    yield {"type": "failed", "details": "no luck", "retryable": True, "code": "luck"}
+
+
+async def crashes(_: Scope, __: Prompt) -> AsyncIterator[AgentEvent]:
+    raise ValueError("crash")
+    yield
+
+
+class Conversing(Scripted):
+    """What a sound agent does, unless a prompt asks for another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.for_prompt = {"wait": waits, "fail": fails, "crash": crashes}
+
+    def invoke(self, scope: Scope, prompt: Prompt, /) -> AsyncIterator[AgentEvent]:
+        return self.for_prompt.get(prompt["text"], converses)(scope, prompt)
+
+
+@pytest.fixture(scope="module")
+async def served(embedded_server: Server) -> AsyncIterator[Serving]:
+    async with (
+        own_database(embedded_server) as url,
+        serving(url, Conversing(), tokens=f"alice={TOKEN}") as server,
+    ):
+        yield server
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.mark.parametrize("over", ["tarko", "invoke"])
+async def test_a_served_agent_passes(served: Serving, over: Over) -> None:
+    subject = Subject(
+        served_at(served.url, token=TOKEN, over=over),
+        failing={"text": "fail"},
+        waiting={"text": "wait"},
+        conversation=Conversation("I am Ada", "Who am I?", "I am Ada"),
+        limits=LIMITS,
+    )
+    report = await examine_agent(subject, [statement for statement in AGENT if statement.id in OVER_THE_WIRE])
+    assert set(report.verdicts().values()) == {Verdict.PASS}, report
+    assert served.parts.parts.supervisor.running == 0
+
+
+@pytest.mark.parametrize("over", ["tarko", "invoke"])
+async def test_an_agent_that_crashes_over_there_is_a_failed_turn_here(served: Serving, over: Over) -> None:
+    make = served_at(served.url, token=TOKEN, over=over)
+    events = [event async for event in make().invoke({"session": "crash"}, {"text": "crash"})]
+    assert [(event["type"], event["code"]) for event in events] == [("failed", "agent_exception")]
+
+
+@pytest.mark.parametrize("over", ["tarko", "invoke"])
+async def test_who_may_not_come_in_is_told_so(served: Serving, over: Over) -> None:
+    make = served_at(served.url, over=over)
+    (event,) = [event async for event in make().invoke({"session": "s"}, {"text": "x"})]
+    assert (event["code"], event["retryable"]) == ("unauthenticated", False)
+
+
+Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def answering(*answers: Answer) -> AsyncIterator[str]:
+    """A server that answers each request in turn so, and hangs up."""
+    left = list(answers)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(
+            next(line[15:] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))
+        )
+        await reader.readexactly(length)
+        await left.pop(0)(writer)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+def answer(status: str, body: bytes, *headers: str, cut: bool = False) -> Answer:
+    async def write(writer: asyncio.StreamWriter) -> None:
+        length = len(body) + (100 if cut else 0)
+        lines = [f"HTTP/1.1 {status}", f"content-length: {length}", *headers, "connection: close", "", ""]
+        writer.write("\r\n".join(lines).encode() + body)
+        await writer.drain()
+
+    return write
+
+
+STREAM = "content-type: text/event-stream"
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        (answer("200 OK", b'data: {"type":"completed"}\n\n', STREAM), {"type": "completed"}),
+        (
+            answer("200 OK", b': ping\r\n\r\nid: 1\r\ndata: {"type":\r\ndata: "completed"}\r\n\r\n', STREAM),
+            {"type": "completed"},
+        ),
+        (
+            answer("200 OK", b"data: nonsense\n\n", STREAM),
+            {
+                "type": "failed",
+                "details": "the server sent what is no event",
+                "retryable": False,
+                "code": "bad_event",
+            },
+        ),
+        (
+            answer("200 OK", b": ping\n\n", STREAM),
+            {
+                "type": "failed",
+                "details": "the connection was cut before the turn had ended",
+                "retryable": True,
+            },
+        ),
+        (
+            answer("200 OK", b": ping\n\n", STREAM, cut=True),
+            {"type": "failed", "retryable": True},
+        ),
+        (
+            answer("401 Unauthorized", b"who?"),
+            {"type": "failed", "details": "401: who?", "retryable": False},
+        ),
+        (
+            answer("429 Too Many Requests", b'{"error": "full", "code": "queue_full"}'),
+            {"type": "failed", "details": "429: full", "retryable": True, "code": "queue_full"},
+        ),
+        (answer("503 Unavailable", b"{}"), {"type": "failed", "details": "503: None", "retryable": True}),
+    ],
+)
+async def test_whatever_a_server_answers_there_is_one_terminal_event(
+    response: Answer, expected: dict[str, Any]
+) -> None:
+    async with answering(response) as url:
+        events = [event async for event in InvokeAgent(url).invoke({"session": "s"}, {"text": "x"})]
+    (event,) = events
+    assert {key: event[key] for key in expected} == expected
+    assert ("code" in event) == ("code" in expected)
+
+
+@pytest.mark.parametrize("over", ["tarko", "invoke"])
+async def test_nobody_there_is_a_retryable_failure(over: Over) -> None:
+    make = served_at("http://127.0.0.1:1", over=over)
+    (event,) = [event async for event in make().invoke({"session": "s"}, {"text": "x"})]
+    assert (event["type"], event["retryable"]) == ("failed", True)
+
+
+async def test_a_server_that_does_not_stop_a_turn_is_found() -> None:
+    created = answer("201 Created", b'{"sessionId": "sess_a"}')
+    delta = {"type": "assistant_message_delta", "data": {"delta": "a"}}
+    stream = answer("200 OK", b"data: %b\n\n" % json.dumps(delta).encode(), STREAM, cut=True)
+    refused = answer("500 Oops", b"{}")
+    async with answering(created, stream, refused) as url:
+        make = served_at(url)
+        (statement,) = [statement for statement in AGENT if statement.id == "A3b"]
+        from app.conformance.playing import Stop, play
+
+        turn = await play(make(), {"session": "s"}, {"text": "x"}, LIMITS, Stop(after_events=1))
+        assert turn.events == [{"type": "text", "delta": "a"}]
+        assert str(turn.close_error) == "the server answered an abort with 500"
+        assert statement.text.endswith("closes without an error")
+
+
+async def test_a_stream_of_the_protocol_that_is_cut_is_a_failure() -> None:
+    created = answer("201 Created", b'{"sessionId": "sess_a"}')
+    async with answering(created, answer("200 OK", b": ping\n\n", STREAM)) as url:
+        (event,) = [event async for event in served_at(url)().invoke({"session": "s"}, {"text": "x"})]
+    assert event["details"] == "the connection was cut before the turn had ended"
