@@ -1,8 +1,12 @@
 """The kit finds what is wrong with each misbehaving agent, and nothing wrong with the sound ones."""
 
+from collections.abc import AsyncIterator
+
 import pytest
 
+from app.agents.contract import AgentEvent, Prompt, Scope
 from app.agents.demo import DemoAgent
+from app.agents.loading import BareAgent
 from app.conformance.agent import examine_agent
 from app.conformance.gallery import DUBIOUS, MISBEHAVING, SOUND, Exhibit
 from app.conformance.playing import Limits
@@ -49,3 +53,17 @@ async def test_the_demo_agent_passes_with_every_prompt() -> None:
         "A8",
         "A9",
     }
+
+
+async def remembers_in_the_log(scope: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
+    """An agent that remembers by saying events of its own."""
+    notes = [note["note"] async for note in scope["transcript"].own_events("note")]
+    yield {"type": "note", "note": prompt["text"]}
+    yield {"type": "text", "delta": " ".join(notes) or "nothing yet"}
+    yield {"type": "completed"}
+
+
+async def test_what_an_agent_says_in_events_of_its_own_it_can_read_again() -> None:
+    subject = Subject(lambda: BareAgent(remembers_in_the_log), conversation=TALK, limits=SHORT)
+    report = await examine_agent(subject, [statement for statement in AGENT if statement.id == "A9"])
+    assert report.verdicts() == {"A9": Verdict.PASS}, report
