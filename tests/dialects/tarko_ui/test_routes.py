@@ -607,6 +607,9 @@ async def test_the_page_sends_a_visitor_without_a_login_to_log_in(queueing: Serv
         answer = await nobody.get(path)
         assert (answer.status_code, answer.headers["location"]) == (303, f"/login?next={path}")
         assert answer.headers["cache-control"] == "no-store"
+    asking = await nobody.http.get("/ui/?q=From%20here")
+    login = await nobody.http.get(asking.headers["location"])
+    assert 'value="/ui/?q=From%20here"' in login.text
     assert (await nobody.get("/ui/api/v1/health")).status_code == 401
     login = await nobody.http.post("/login", data={"token": "alice-token-alice-token", "next": "/ui/"})
     assert login.headers["location"] == "/ui/"
