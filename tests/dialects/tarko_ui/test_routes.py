@@ -588,6 +588,25 @@ async def test_a_turn_that_is_removed_before_it_starts_ends_its_stream(queueing:
     await soon(first)
 
 
+async def test_a_turn_that_waits_when_the_server_stops_ends_its_stream(embedded_server: Server) -> None:
+    async with own_database(embedded_server) as url, serving(url, on_busy="queue") as server:
+        ui = Ui(await server.client())
+        step = Step()
+        session_id = await ui.session(stepping(step))
+        first = asyncio.create_task(ui.stream(session_id, "first"))
+        await soon(step.reached.wait())
+        second = asyncio.create_task(ui.stream(session_id, "second"))
+        await waiting_turn(ui, session_id)
+        server.parts.parts.readers.drain()
+
+        events = await soon(second)
+
+        assert types(events) == ["system", "agent_run_end"]
+        assert events[0]["details"]["errorCode"] == "server_shutdown"
+        step.passed.set()
+        assert types(await soon(first))[-1] == "agent_run_end"
+
+
 async def test_lists_have_only_what_is_ones_own(queueing: Serving) -> None:
     alice = Ui(await queueing.client("alice-token-alice-token"))
     bob = Ui(await queueing.client("bob-token-bob-token-bob"))
