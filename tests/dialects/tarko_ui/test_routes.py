@@ -588,6 +588,25 @@ async def test_a_turn_that_is_removed_before_it_starts_ends_its_stream(queueing:
     await soon(first)
 
 
+async def test_a_turn_that_waits_when_the_server_stops_ends_its_stream(embedded_server: Server) -> None:
+    async with own_database(embedded_server) as url, serving(url, on_busy="queue") as server:
+        ui = Ui(await server.client())
+        step = Step()
+        session_id = await ui.session(stepping(step))
+        first = asyncio.create_task(ui.stream(session_id, "first"))
+        await soon(step.reached.wait())
+        second = asyncio.create_task(ui.stream(session_id, "second"))
+        await waiting_turn(ui, session_id)
+        server.parts.parts.readers.drain()
+
+        events = await soon(second)
+
+        assert types(events) == ["system", "agent_run_end"]
+        assert events[0]["details"]["errorCode"] == "server_shutdown"
+        step.passed.set()
+        assert types(await soon(first))[-1] == "agent_run_end"
+
+
 async def test_lists_have_only_what_is_ones_own(queueing: Serving) -> None:
     alice = Ui(await queueing.client("alice-token-alice-token"))
     bob = Ui(await queueing.client("bob-token-bob-token-bob"))
@@ -607,6 +626,9 @@ async def test_the_page_sends_a_visitor_without_a_login_to_log_in(queueing: Serv
         answer = await nobody.get(path)
         assert (answer.status_code, answer.headers["location"]) == (303, f"/login?next={path}")
         assert answer.headers["cache-control"] == "no-store"
+    asking = await nobody.http.get("/ui/?q=From%20here")
+    login = await nobody.http.get(asking.headers["location"])
+    assert 'value="/ui/?q=From%20here"' in login.text
     assert (await nobody.get("/ui/api/v1/health")).status_code == 401
     login = await nobody.http.post("/login", data={"token": "alice-token-alice-token", "next": "/ui/"})
     assert login.headers["location"] == "/ui/"
