@@ -3,7 +3,7 @@
 import asyncio
 import contextvars
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import anyio
@@ -13,6 +13,7 @@ from app.agents import driver
 from app.agents.contract import AgentEvent
 from app.agents.driver import Bounds, Drive, abandoned_pumps
 from app.agents.outcome import BadEvent, Cancelled, Completed, Failed, Outcome
+from app.conformance.gallery import Dictlike, Handmade
 from app.errors import StorageUnavailable, TarkoError
 from tests.agents.driving import COMPLETED, PATIENCE, FunctionAgent, Recorded, nothing_left, text
 
@@ -133,24 +134,6 @@ async def in_a_cancel_scope() -> Events:
     yield COMPLETED
 
 
-class Handmade:
-    """An iterator without `aclose`, whose steps are futures."""
-
-    def __init__(self) -> None:
-        self._left = [text("a"), COMPLETED]
-
-    def __aiter__(self) -> "Handmade":
-        return self
-
-    def __anext__(self) -> "asyncio.Future[AgentEvent]":
-        future: asyncio.Future[AgentEvent] = asyncio.get_running_loop().create_future()
-        if self._left:
-            future.set_result(self._left.pop(0))
-        else:
-            future.set_exception(StopAsyncIteration())
-        return future
-
-
 class HandmadeBad(Handmade):
     """It can't be closed either."""
 
@@ -179,22 +162,6 @@ async def awaited_first() -> Events:
 
 async def awaited_none() -> None:
     return None
-
-
-class Dictlike(Mapping[str, Any]):
-    """A mapping that is no dict."""
-
-    def __init__(self, **fields: Any) -> None:
-        self._fields = fields
-
-    def __getitem__(self, key: str) -> Any:
-        return self._fields[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._fields)
-
-    def __len__(self) -> int:
-        return len(self._fields)
 
 
 class Spiteful(Dictlike):

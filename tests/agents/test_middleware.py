@@ -120,6 +120,22 @@ async def test_an_agent_that_can_not_be_closed_and_one_that_fails_to_are_borne_w
     assert "did not close: ValueError: in finally" in caplog.text
 
 
+async def test_code_after_the_last_event_runs_where_the_agent_expects_it() -> None:
+    ends: list[str] = []
+
+    async def agent(_: Scope, __: Prompt) -> Events:
+        try:
+            yield COMPLETED
+            ends.append("as it expects")
+        except GeneratorExit:
+            ends.append("by a close")
+            raise
+
+    for layer in LAYERS.values():
+        await said(layer(BareAgent(agent)))
+    assert set(ends) == {"as it expects"}
+
+
 # ── enforce ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -367,6 +383,13 @@ async def test_what_was_held_stays_held_over_other_events() -> None:
         text("***"),
         COMPLETED,
     ]
+
+
+async def test_a_pattern_sees_what_came_before_a_delta() -> None:
+    events = await redacted(
+        text("id-"), text("1234-5678"), text(" "), text("x"), text("1234-5678"), COMPLETED
+    )
+    assert joined(events) == "id-*** x1234-5678"
 
 
 async def test_strings_of_tools_results_and_failures_are_looked_at_whole() -> None:

@@ -122,6 +122,20 @@ async def test_a_busy_session_is_the_first_and_only_event(client: Client) -> Non
         assert (await stream.rest())[-1].json == {"type": "completed"}
 
 
+async def test_what_others_add_to_the_session_is_not_the_agents(client: Client) -> None:
+    step = Step()
+
+    async def agent(_: Scope, __: Prompt) -> AsyncIterator[AgentEvent]:
+        await step.wait()
+        yield {"type": "completed"}
+
+    async with invoking(client, agreed(client, agent), "shared") as stream:
+        await soon(step.reached.wait())
+        await client.append((await session_named(client, "shared"))["id"], "user_feedback", {"good": True})
+        step.passed.set()
+        assert [frame.json for frame in await stream.rest() if frame.data] == [{"type": "completed"}]
+
+
 @pytest.mark.parametrize("is_quiet", [True, False])
 async def test_hanging_up_cancels_the_turn(client: Client, is_quiet: bool) -> None:
     step = Step()

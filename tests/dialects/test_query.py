@@ -9,9 +9,11 @@ import pytest
 
 from app.agents.contract import AgentEvent, Prompt, Scope
 from app.dialects.tarko.answer import TurnAnswer
+from app.errors import ConfigurationError
 from app.events.envelope import Envelope
 from app.log.session_log import Page
-from tests.server import COMPLETED, HEADERS, Client, Json, Step, places, said, saying, soon, types
+from tests.conftest import Server, own_database
+from tests.server import COMPLETED, HEADERS, Client, Json, Step, places, said, saying, serving, soon, types
 
 QUERY = "/api/v1/sessions/query"
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -592,3 +594,20 @@ async def test_wrong_cursors_and_limits_of_the_list_are_refused(client: Client, 
 
     assert response.status_code == 400
     assert refusal(response)[1] == ("bad_cursor" if "after" in params else "bad_request")
+
+
+async def test_the_settings_put_middleware_around_the_agent(embedded_server: Server) -> None:
+    words = "redact('Hel+o'), budget(tools=0)"
+    async with own_database(embedded_server) as url, serving(url, middleware=words) as server:
+        client = await server.client()
+        response = await client.query(await client.session())
+        assert response.json()["response"] == "[redacted]! I'm here to help."
+        tool: AgentEvent = {"type": "tool_started", "id": "t", "name": "pay", "args": {}}
+        response = await client.query(await client.session(saying(tool)))
+        assert (response.status_code, response.json()["code"]) == (502, "budget_exceeded")
+
+
+async def test_middleware_that_can_not_be_made_keeps_the_server_from_starting(embedded_database: str) -> None:
+    with pytest.raises(ConfigurationError, match="TARKO_MIDDLEWARE"):
+        async with serving(embedded_database, middleware="no_such"):
+            pass
