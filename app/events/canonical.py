@@ -40,7 +40,7 @@ def encode(value: Any, *, max_depth: int = MAX_DEPTH) -> bytes:
     # orjson writes NaN and infinities as null, and a few types that JSON does not have as text.
     if type(value) is not str:
         _check(value, max_depth)
-    return encoded if encoded.isascii() else _escape_line_ends(encoded)
+    return encoded if encoded.isascii() else escape_line_ends(encoded)
 
 
 def encode_text(text: str) -> bytes:
@@ -49,7 +49,7 @@ def encode_text(text: str) -> bytes:
         encoded = orjson.dumps(text)
     except orjson.JSONEncodeError:
         return _encode_with_care(text)
-    return encoded if encoded.isascii() else _escape_line_ends(encoded)
+    return encoded if encoded.isascii() else escape_line_ends(encoded)
 
 
 def decode(text: str | bytes) -> Any:
@@ -82,10 +82,11 @@ def _encode_with_care(value: Any, max_depth: int = MAX_DEPTH) -> bytes:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError as error:
         raise NotJson(str(error)) from error
-    return _escape_line_ends(text.encode("utf-8", "backslashreplace"))
+    return escape_line_ends(text.encode("utf-8", "backslashreplace"))
 
 
-def _escape_line_ends(encoded: bytes) -> bytes:
+def escape_line_ends(encoded: bytes) -> bytes:
+    """JSON on one line, also for readers that take U+2028, U+2029 or U+0085 for a line's end."""
     for raw, escape in _LINE_ENDS:
         if raw in encoded:
             encoded = encoded.replace(raw, escape)

@@ -16,7 +16,7 @@ from app.agents.contract import AgentEvent
 from app.agents.translate import Translation
 from app.dialects.a2a.frames import Frames
 from app.dialects.a2a.reading import QUESTION_CLOSED, Fold, task_of
-from app.dialects.a2a.spelling import State, Version, clean, result, streamed_task, timestamp
+from app.dialects.a2a.spelling import State, Version, clean, json_of, result, streamed_task, timestamp
 from app.dialects.a2a.stream import Wrapping
 from app.events.canonical import encode
 from app.events.ending import Ending
@@ -84,7 +84,7 @@ def exchange(log: Sequence[Envelope], state: ExchangeState, last: str = FIRST) -
 def task(log: Sequence[Envelope], state: ExchangeState, version: Version = "1.0", last: str = FIRST) -> Json:
     fold = Fold(exchange(log, state, last), "context")
     fold.take(log)
-    told: Json = json.loads(encode(result(fold.task(), version)))
+    told: Json = json.loads(json_of(result(fold.task(), version)))
     return told
 
 
@@ -292,3 +292,13 @@ def test_a_result_in_pieces_is_the_same_frame(size: int) -> None:
     pieces = list(wrapping.pieces(result))
     assert b"".join(pieces) == wrapping.around((result,))
     assert max(map(len, pieces)) <= CHUNK + len(wrapping.before)
+
+
+@pytest.mark.parametrize("odd", [2**70, "\ud800", [[[0]] * 3], {"deep": json.loads("[" * 199 + "]" * 199)}])
+def test_an_answer_is_told_beside_whatever_else_the_log_keeps(odd: Any) -> None:
+    """Also what the fast encoder refuses."""
+    told = json_of({"text": b'"a\\ud83d\\ude00\\ud800"', "odd": odd, "line": "\u2028"})
+    found = json.loads(told)
+    assert found["text"] == "a😀\ufffd"
+    assert found["odd"] == (odd if odd != "\ud800" else "\ufffd")
+    assert b"\\u2028" in told

@@ -358,3 +358,24 @@ async def test_a_deleted_context_has_no_tasks(client: Client, new_caller: Caller
     assert (await new_caller.list(contextId="to-be-deleted"))["tasks"] == []
     message = new_caller.message(contextId="to-be-deleted")
     assert await new_caller.error("SendMessage", {"message": message}) == -32001
+
+
+async def test_a_question_that_is_sent_again_while_its_answer_runs_waits_for_the_answer(
+    client: Client, caller: Caller
+) -> None:
+    step = Step()
+    plays(client, "ask", asking())
+    plays(client, "slow answer", waiting(step))
+    params = {"message": caller.message("ask")}
+    first = await caller.call("SendMessage", params)
+    task = first.get("task", first)
+    answering = asyncio.create_task(caller.send("slow answer", taskId=task["id"]))
+    await soon(step.reached.wait())
+    again = asyncio.create_task(caller.call("SendMessage", params))
+    async with caller.stream("SendStreamingMessage", params) as told:
+        assert state_of((await told.first())[1]) == "working"
+        step.passed.set()
+        await told.until("status", "completed")
+    found = await soon(again)
+    assert state_of(found.get("task", found)) == "completed"
+    await soon(answering)

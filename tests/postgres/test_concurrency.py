@@ -13,6 +13,7 @@ from app.events.envelope import Draft
 from app.log.store import Slice, StrandRejected
 from app.postgres.event_store import PostgresEventStore
 from app.postgres.pool import Pool
+from app.turns.admission import Answering, NothingAsked
 from tests.conftest import Server, open_stores, run_on
 from tests.log.storing import Stores, delta, draft, keyed, of_turn, until
 
@@ -192,3 +193,27 @@ async def test_a_page_that_stays_under_its_budget_is_the_last_whatever_its_sizes
             events = await stores.events.read(session, Slice(1, budget=budget))
             is_last = sum(len(event.data) for event in events) < budget
             assert not is_last or len(events) == len(sizes)
+
+
+async def test_an_answer_that_waits_for_its_session_sees_that_the_question_was_closed_meanwhile(
+    database: str,
+) -> None:
+    async with open_stores(database) as stores:
+        session = await stores.new_session()
+        asking = await stores.new_turn(session)
+        answering = Answering(asking, asking)
+        ending = Ending.completed(question="Which city?")
+        await stores.events.write([of_turn(session, asking, 3, [draft("agent_run_end")], ending=ending)])
+        closer = await asyncpg.connect(database)
+        async with closer.transaction():
+            await closer.execute("SELECT FROM heads WHERE session_id = $1 FOR UPDATE", session)
+            answer = asyncio.create_task(
+                stores.turns.start(
+                    "turn_answer", session, [draft()], owner="me", trace_id=None, answering=answering
+                )
+            )
+            await until(lambda: ask(database, WAITING))
+            await closer.execute("UPDATE turns SET code = 'aborted' WHERE id = $1", asking)
+        with pytest.raises(NothingAsked):
+            await answer
+        await closer.close()

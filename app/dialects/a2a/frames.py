@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from app.dialects.a2a.reading import closed_task, completion, failure, task_of, user_message
+from app.dialects.a2a.reading import closed_task, completion, delta_of, failure, task_of, user_message
 from app.dialects.a2a.spelling import (
     FINAL,
     State,
@@ -30,9 +30,6 @@ from app.dialects.a2a.spelling import (
 )
 from app.events.canonical import decode
 from app.events.envelope import Envelope
-
-_MESSAGE_ID = b',"messageId":"'
-_DELTA = len(b'{"delta":')
 
 
 class Spoken(NamedTuple):
@@ -68,9 +65,8 @@ class Frames:
         return Spoken(told.results, told.end, told.state)
 
     def _delta(self, event: Envelope) -> bytes:
-        data = event.data
         before, after = _around(self.task_id, self.context_id, event.turn_id or "", self.version)
-        return before + clean(data[_DELTA : data.rindex(_MESSAGE_ID)]) + after
+        return before + clean(bytes(delta_of(event))) + after
 
 
 class _Telling:

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
-from app.events.canonical import MAX_DEPTH, encode
+import orjson
+
+from app.events.canonical import MAX_DEPTH, decode, encode, escape_line_ends
 
 Version: TypeAlias = Literal["1.0", "0.3"]
 State: TypeAlias = Literal["submitted", "working", "input-required", "completed", "failed", "canceled"]
@@ -54,20 +56,36 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task as it stood at a place of its session's log. `data` are the results of its turns, by artifact."""
+    """A task as it stood at a place of its session's log.
+
+    By artifact, `texts` are the answers of its turns, as JSON and never parsed, and `data` their results.
+    """
 
     id: str
     context_id: str
     status: Status
     history: list[Message]
-    texts: dict[str, str]
+    texts: dict[str, bytes]
     data: dict[str, Any]
     place: int
 
 
 def json_of(value: Any) -> bytes:
-    """The value as JSON that every reader takes."""
-    return clean(encode(value, max_depth=MAX_DEPTH + WRAPPING))
+    """The value as JSON that every reader takes. It came from the log, so it is JSON; bytes in it are so literally."""
+    try:
+        encoded = orjson.dumps(value, default=orjson.Fragment)
+    except orjson.JSONEncodeError:
+        return clean(encode(_plain(value), max_depth=MAX_DEPTH + WRAPPING))
+    return clean(encoded if encoded.isascii() else escape_line_ends(encoded))
+
+
+def _plain(value: Any) -> Any:
+    """The value with its bytes parsed, for what orjson refuses to write."""
+    if isinstance(value, bytes):
+        return decode(value)
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
 def clean(encoded: bytes) -> bytes:
@@ -136,7 +154,7 @@ def data_id(turn_id: str) -> str:
 
 def text_opener(artifact_id: str, version: Version) -> Json:
     """An answer that has not begun: everything that follows is appended to it."""
-    return _text_artifact(artifact_id, "", version)
+    return _text_artifact(artifact_id, b'""', version)
 
 
 def data_artifact(artifact_id: str, value: Any, version: Version) -> Json:
@@ -156,8 +174,9 @@ def delta_around(task_id: str, context_id: str, artifact_id: str, version: Versi
     return before, after
 
 
-def _text_artifact(artifact_id: str, text: str, version: Version) -> Json:
-    return {"artifactId": artifact_id, "name": "answer", "parts": [_text_part(text, version)]}
+def _text_artifact(artifact_id: str, text: bytes, version: Version) -> Json:
+    part = _text_part(text, version)
+    return {"artifactId": artifact_id, "name": "answer", "parts": [part]}
 
 
 def _status(status: Status, task: Task, version: Version) -> Json:
@@ -197,7 +216,7 @@ def _message(message: Message, task_id: str, context_id: str, version: Version) 
     return {"kind": "message", **told} if version == "0.3" else told
 
 
-def _text_part(text: str, version: Version) -> Json:
+def _text_part(text: str | bytes, version: Version) -> Json:
     return {"text": text} if version == "1.0" else {"kind": "text", "text": text}
 
 

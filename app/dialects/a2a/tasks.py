@@ -107,6 +107,7 @@ class Tasks:
         if admitted.is_repeat:
             row = await self._parts.turns.get(turn_id)
             exchange = await self._exchange(row.continues or turn_id if row is not None else turn_id)
+            turn_id = exchange.last_turn  # the task may have gone on since
         elif answered is not None:
             # As it stood when the answer began, so that all that follows is told.
             exchange = replace(
