@@ -28,9 +28,9 @@ class Event:
     id: str
     type: str
     timestamp: int | float | None
-    session_id: str
     data: Any
-    metadata: Any
+    session_id: str = ""
+    metadata: Any = None
 
     @classmethod
     def read(cls, text: str) -> "Event":
@@ -52,8 +52,8 @@ class Event:
             id=str(fields.get("id", "")),
             type=fields["type"],
             timestamp=timestamp if isinstance(timestamp, int | float) else None,
-            session_id=str(fields.get("sessionId", "")),
             data=fields.get("data"),
+            session_id=str(fields.get("sessionId", "")),
             metadata=fields.get("metadata"),
         )
 

@@ -131,7 +131,7 @@ class Asking:
         if event.type == "agent_run_start":
             self._turn_id = event.text_of("turnId")
         self.is_over = event.type == "session_end" or (
-            event.type == "agent_run_end" and event.text_of("turnId") in (self._turn_id, "")
+            event.type == "agent_run_end" and self._turn_id in (event.text_of("turnId"), "")
         )
         return event
 
