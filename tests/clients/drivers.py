@@ -22,6 +22,7 @@ from tests.conftest import REQUIRE_ALL
 ROOT = Path(__file__).parents[2]
 TYPESCRIPT = ROOT / "clients" / "typescript"
 BASE_MS, LONGEST_MS = 1, 2
+TRIES = 400  # so that a reader whose server has gone with its test ends too
 PATIENCE = 60.0
 LINE = 64 * 1024 * 1024
 
@@ -92,7 +93,7 @@ async def blocking(job: Job) -> Result:
 
 
 def _backoff() -> Backoff:
-    return Backoff(base=BASE_MS / 1000, longest=LONGEST_MS / 1000)
+    return Backoff(base=BASE_MS / 1000, longest=LONGEST_MS / 1000, tries=TRIES)
 
 
 def _blocking(job: Job) -> Result:
@@ -169,7 +170,7 @@ async def typescript(directory: Path) -> AsyncIterator[Run]:
         waiting[number] = asyncio.get_running_loop().create_future()
         words = asdict(job) | {
             "id": number,
-            "backoff": {"baseMs": BASE_MS, "longestMs": LONGEST_MS},
+            "backoff": {"baseMs": BASE_MS, "longestMs": LONGEST_MS, "tries": TRIES},
             "from": "now" if job.from_now else "start",
             "abortAt": job.abort_at,
             "stopAt": job.stop_at,

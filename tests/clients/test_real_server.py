@@ -18,6 +18,12 @@ OVER = "that_is_all"
 SWEEP = [Fault(cut_after=size) for size in range(150, 4000, 70)]
 
 
+@pytest.fixture(autouse=True)
+def soon_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server asks readers to come back after 1 to 3 seconds; here after as many milliseconds."""
+    monkeypatch.setattr("app.transport.sse.RETRY_MS", (1, 3))
+
+
 @pytest.fixture(params=TRANSPORTS)
 def transport(request: pytest.FixtureRequest) -> Transport:
     found: Transport = request.param

@@ -20,6 +20,9 @@ CONNECT_TIMEOUT = 5.0
 SILENCE = 60.0
 """Seconds without a byte after which a connection counts as lost; the server speaks far more often."""
 
+GOODBYE = 0.5
+"""Seconds that a socket which is left may take to say goodbye: it may be full of events that nobody will read."""
+
 STREAM_HEADERS = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
 
 # A proxy from the environment is for the way out: it can't reach what listens on this machine.
@@ -65,6 +68,7 @@ class Address:
             "additional_headers": self.headers,
             "max_size": None,
             "open_timeout": CONNECT_TIMEOUT,
+            "close_timeout": GOODBYE,
             "proxy": None if self._is_here else True,
             "compression": None,
         }

@@ -119,6 +119,7 @@ export class Client {
             const event = reading.take(frame);
             if (event !== undefined) yield event;
             if (reading.isOver) return;
+            signal?.throwIfAborted(); // what came before the signal is not told after it
           }
         } catch (error) {
           if (!(error instanceof ClientError)) throw error;

@@ -130,6 +130,19 @@ test("a signal stops a reader that waits, with its reason, and an onlooker learn
   assert.deepEqual(states, ["connecting", "live", "closed"]);
 });
 
+test("what came before a signal is not told after it", async (context) => {
+  const two: Reply = (answer) => {
+    answer.writeHead(200, { "Content-Type": "text/event-stream" });
+    answer.write('data: {"id":"evt_s_1","type":"x"}\n\ndata: {"id":"evt_s_2","type":"x"}\n\n');
+  };
+  const { client } = await serve(context, two);
+  const stop = new AbortController();
+  const events = client.session("s").follow({ signal: stop.signal });
+  assert.equal((await events.next()).value?.id, "evt_s_1");
+  stop.abort(new Error("enough"));
+  await assert.rejects(events.next(), /enough/);
+});
+
 test("a signal stops a reader that is between two connections", async () => {
   const stop = new AbortController();
   const client = new Client({ url: "http://127.0.0.1:1", backoff: { baseMs: 1e9, longestMs: 1e9 } });
