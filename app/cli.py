@@ -18,7 +18,9 @@ from app import __version__
 from app.errors import TarkoError
 
 if TYPE_CHECKING:
-    from app.commands.client import Server
+    from contextlib import AbstractContextManager
+
+    from tarko_client import Client
 
 
 class Commands(TyperGroup):
@@ -36,7 +38,7 @@ class Commands(TyperGroup):
             raise typer.Exit(0) from error
 
 
-_USAGE = {"not_supported", "no_such_statement", "bad_url", "bad_token"}
+_USAGE = {"not_supported", "no_such_statement", "bad_address"}
 
 app = typer.Typer(
     name="tarko-server",
@@ -200,8 +202,8 @@ def chat(
     """Talk to an agent. Without a terminal on stdin, each line is a query and stdout gets the answers."""
     from app.commands.chat import chat as run
 
-    with _server(url, token) as server:
-        raise typer.Exit(run(server, session=session, name=name))
+    with _client(url, token) as client:
+        raise typer.Exit(run(client, session=session, name=name))
 
 
 @app.command()
@@ -218,8 +220,8 @@ def tail(
     """Follow the events of a session, over restarts and lost connections, until it is deleted."""
     from app.commands.tail import tail as run
 
-    with _server(url, token) as server:
-        run(server, session, after=after, from_now=start is From.NOW, as_json=as_json)
+    with _client(url, token) as client:
+        run(client, session, after=after, from_now=start is From.NOW, as_json=as_json)
 
 
 @app.command()
@@ -232,8 +234,8 @@ def sessions(
     """List sessions."""
     from app.commands.sessions import sessions as run
 
-    with _server(url, token) as server:
-        run(server, limit=limit, as_json=as_json)
+    with _client(url, token) as client:
+        run(client, limit=limit, as_json=as_json)
 
 
 @app.command()
@@ -246,8 +248,8 @@ def abort(
     """Abort what runs in a session."""
     from app.commands.abort import abort as run
 
-    with _server(url, token) as server:
-        run(server, session, turn)
+    with _client(url, token) as client:
+        run(client, session, turn)
 
 
 @app.command()
@@ -261,8 +263,8 @@ def export(
     """Write all events of a session as JSON lines."""
     from app.commands.export import export as run
 
-    with _server(url, token) as server:
-        run(server, session, file=output, deltas=deltas)
+    with _client(url, token) as client:
+        run(client, session, file=output, deltas=deltas)
 
 
 @app.command()
@@ -371,10 +373,10 @@ def main() -> None:
     app(prog_name="tarko-server")
 
 
-def _server(url: str | None, token: str | None) -> "Server":
-    from app.commands.client import Server, server_url
+def _client(url: str | None, token: str | None) -> "AbstractContextManager[Client]":
+    from app.commands.connecting import connected, server_url
 
-    return Server(server_url(url), token)
+    return connected(server_url(url), token)
 
 
 def _one_line(error: TarkoError) -> str:

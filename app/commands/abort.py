@@ -1,20 +1,18 @@
 """`tarko-server abort`: ends what runs in a session, and shows the server's receipt."""
 
-from typing import Any
-
 import typer
 
-from app.commands.client import ABORT, Server
 from app.commands.rendering import short
+from tarko_client import Client
+from tarko_client.shapes import AbortReceipt
 
 
-def abort(server: Server, session: str, turn: str | None) -> None:
+def abort(client: Client, session: str, turn: str | None) -> None:
     """Abort the running turn, or only the one named."""
-    body = {"sessionId": session} | ({"turnId": turn} if turn else {})
-    typer.echo(receipt(server.post(ABORT, body), session, turn))
+    typer.echo(receipt(client.session(session).abort(turn), session, turn))
 
 
-def receipt(answer: dict[str, Any], session: str, turn: str | None) -> str:
+def receipt(answer: AbortReceipt, session: str, turn: str | None) -> str:
     """What the server's answer means."""
     named = short(str(answer.get("turnId") or turn or "the turn"))
     status = short(str(answer.get("status") or ""))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 import asyncpg
+import httpx
 from alembic.script import ScriptDirectory
 from rich.table import Table
 from rich.text import Text
@@ -25,9 +26,7 @@ from app.access.principals import Principals
 from app.agents.loading import agent_name, load_agent
 from app.agents.middleware.composing import wrapped
 from app.commands import database
-from app.commands.client import Server
 from app.commands.configuration import load_settings
-from app.commands.failures import CommandFailed
 from app.commands.rendering import clean
 from app.commands.screen import wide_console
 from app.errors import ConfigurationError, TarkoError
@@ -41,6 +40,7 @@ State = Literal["ok", "warning", "problem"]
 LEAST_SPACE = 2**30
 OLDEST_VERSION = 15
 DATABASE_TIMEOUT = 10.0
+ANSWER_TIMEOUT = 5.0
 
 _COLOURS: dict[State, str] = {"ok": "green", "warning": "yellow", "problem": "red"}
 
@@ -275,11 +275,10 @@ def _is_answered_by_us(settings: Settings) -> bool:
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 - every address
     name = f"[{host}]" if ":" in host else host
     try:
-        with Server(f"http://{name}:{settings.port}") as server:
-            server.get("/healthz")
-    except CommandFailed:
+        answer = httpx.get(f"http://{name}:{settings.port}/healthz", timeout=ANSWER_TIMEOUT, trust_env=False)
+    except httpx.RequestError:
         return False
-    return True
+    return answer.is_success
 
 
 def _counted(number: int, word: str) -> str:

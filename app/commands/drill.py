@@ -7,7 +7,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
-from app.commands.client import server_url
+from app.commands.connecting import server_url
 from app.commands.screen import Screen, wide_console
 from app.drill.deployment import PROMPT, Deployment, Target
 from app.drill.failures import DrillFailed

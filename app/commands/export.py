@@ -6,7 +6,6 @@ Promise: the file appears whole or not at all. A dropped connection is taken up 
 import contextlib
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -15,60 +14,27 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from app.commands.client import EVENTS, Server
-from app.commands.failures import CannotWrite, ConnectionLost, NotTarko, Refused
-from app.commands.following import Comeback
-from app.commands.pages import Page, read_page
+from app.commands.connecting import noticing
+from app.commands.failures import CannotWrite
 from app.commands.screen import Screen
+from tarko_client import Backoff, Client
 
-PAGE = 1000
 TRIES = 8
 
 
-def export(
-    server: Server,
-    session: str,
-    *,
-    file: Path | None,
-    deltas: bool,
-) -> None:
+def export(client: Client, session_id: str, *, file: Path | None, deltas: bool) -> None:
     """Write all events of the session to `file`, or to stdout."""
-    comeback = Comeback(tries=TRIES, notice=Screen().notice, pause=time.sleep)
+    session = client.session(session_id)
+    session.details()  # if it is not there, or nobody is, that is told at once
+    pages = session.pages(deltas=deltas, backoff=Backoff(tries=TRIES), on_state=noticing(Screen()))
     count = 0
     with _target(file) as write, _progress(is_counted=not deltas) as advance:
-        for page in pages(server, session, deltas=deltas, comeback=comeback):
-            write(b"".join(text.encode() + b"\n" for text in page.texts))
-            count += len(page.texts)
-            advance(len(page.texts), page.rest.get("total"))
+        for page in pages:
+            write(b"".join(event.text.encode() + b"\n" for event in page.events))
+            count += len(page.events)
+            advance(len(page.events), page.total)
     if file is not None:
-        typer.echo(f"{count} events of {session} are in {file}.", err=True)
-
-
-def pages(server: Server, session: str, *, deltas: bool, comeback: Comeback) -> Iterator[Page]:
-    """Every page of the session's events. Raises NotTarko for one that leads back."""
-    after = "0"
-    while True:
-        params: dict[str, str | int] = {"sessionId": session, "limit": PAGE, "after": after}
-        if deltas:
-            params["deltas"] = "true"
-        page = _patiently(server, params, comeback)
-        yield page
-        if page.next_after is None:
-            return
-        if page.next_after == after:
-            raise NotTarko(f"The server's page after {after} leads to itself.")
-        after = page.next_after
-
-
-def _patiently(server: Server, params: dict[str, str | int], comeback: Comeback) -> Page:
-    while True:
-        try:
-            text = server.get(EVENTS, params)
-        except (ConnectionLost, Refused) as loss:
-            comeback.wait(loss)
-        else:
-            comeback.began()
-            return read_page(text, "events")
+        typer.echo(f"{count} events of {session_id} are in {file}.", err=True)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 from typing import Any, Literal, NamedTuple
 
-from app.commands.received import Received
+from tarko_client import Event
 
 Kind = Literal["answer", "thinking", "tool", "error", "note", "plain"]
 """Who a piece comes from: the agent's answer, its reasoning, its tools, a failure, us. It decides style and stream."""
@@ -64,7 +64,7 @@ class ChatView:
         self._open: Kind | None = None
         self._shown: dict[str, str] = {}
 
-    def tell(self, event: Received) -> list[Piece]:
+    def tell(self, event: Event) -> list[Piece]:
         """What this event adds to the screen."""
         match event.type:
             case "assistant_message_delta":
@@ -88,12 +88,12 @@ class ChatView:
         """A line of its own."""
         return [*self.break_line(), Piece(f"{text}\n", kind)]
 
-    def _delta(self, event: Received, kind: Kind) -> list[Piece]:
+    def _delta(self, event: Event, kind: Kind) -> list[Piece]:
         text, message = event.text_of("delta"), event.text_of("messageId")
         self._shown[message] = self._shown.get(message, "") + text
         return self._run(text, kind)
 
-    def _close(self, event: Received, kind: Kind) -> list[Piece]:
+    def _close(self, event: Event, kind: Kind) -> list[Piece]:
         content = event.text_of("content")
         shown = self._shown.pop(event.text_of("messageId"), "")
         if content.startswith(shown):
@@ -110,14 +110,14 @@ class ChatView:
         self._open = None if text.endswith("\n") else kind
         return [*before, Piece(clean(text), kind)]
 
-    def _aside(self, event: Received) -> list[Piece]:
+    def _aside(self, event: Event) -> list[Piece]:
         if event.type == "agent_run_end":  # no message outlives its turn
             self._shown.clear()
         told = aside(event)
         return self.line(*told) if told else []
 
 
-def aside(event: Received) -> Piece | None:
+def aside(event: Event) -> Piece | None:
     """What an event that is no text says in a conversation; None for what goes without saying."""
     if event.type in _SILENT:
         return None
@@ -125,11 +125,11 @@ def aside(event: Received) -> Piece | None:
     return tell(event) if tell else Piece(f"{short(event.type)} {short(event.data)}", "note")
 
 
-def _tool_call(event: Received) -> Piece:
+def _tool_call(event: Event) -> Piece:
     return Piece(f"→ {short(event.text_of('name'))} {short(event.get('arguments', {}))}", "tool")
 
 
-def _tool_result(event: Received) -> Piece:
+def _tool_result(event: Event) -> Piece:
     head = f"← {short(event.text_of('name'))}"
     took = duration(event.get("elapsedMs", None))
     if event.get("success", True) is False:
@@ -140,13 +140,13 @@ def _tool_result(event: Received) -> Piece:
     )
 
 
-def _error(event: Received) -> Piece:
+def _error(event: Event) -> Piece:
     code = event.text_of("code")
     message = clean(event.text_of("error")).replace("\n", " ")
     return Piece(f"{message} ({short(code)})" if code else message, "error")
 
 
-def _run_end(event: Received) -> Piece:
+def _run_end(event: Event) -> Piece:
     status = event.text_of("status")
     took = duration(event.get("elapsedMs", None))
     result = f" {short(event.data['data'])}" if isinstance(event.data, dict) and "data" in event.data else ""
@@ -154,11 +154,11 @@ def _run_end(event: Received) -> Piece:
     return Piece(text, "note" if status == "completed" else "error")
 
 
-def _session_end(event: Received) -> Piece:
+def _session_end(event: Event) -> Piece:
     return Piece("The session was deleted.", "error")
 
 
-_ASIDES: dict[str, Callable[[Received], Piece]] = {
+_ASIDES: dict[str, Callable[[Event], Piece]] = {
     "tool_call": _tool_call,
     "tool_result": _tool_result,
     "error": _error,
@@ -184,7 +184,7 @@ _TELLING = ("delta", "content", "name", "agentName", "messageId")
 """The fields that tell what an event is about, the most telling first."""
 
 
-def line_of(event: Received, zone: tzinfo | None = None) -> list[Piece]:
+def line_of(event: Event, zone: tzinfo | None = None) -> list[Piece]:
     """Any event as one line: when, what, and what it says. `zone` is that of the times; None: this machine's."""
     tell = _ASIDES.get(event.type)
     said = tell(event) if tell else Piece(_said(event), _KINDS.get(event.type, "note"))
@@ -195,7 +195,7 @@ def line_of(event: Received, zone: tzinfo | None = None) -> list[Piece]:
     ]
 
 
-def _said(event: Received) -> str:
+def _said(event: Event) -> str:
     """What an event says that a conversation doesn't mention."""
     for name in _TELLING:
         if value := event.get(name, None):

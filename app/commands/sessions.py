@@ -7,27 +7,27 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from app.commands.client import SESSIONS, Server
-from app.commands.pages import Page, read_page
 from app.commands.rendering import clean
 from app.commands.screen import Screen, wide_console
+from tarko_client import Client, SessionPage
+from tarko_client.shapes import SessionItem
 
 LONGEST_PAGE = 100
 
 
-def sessions(server: Server, *, limit: int, as_json: bool) -> None:
+def sessions(client: Client, *, limit: int, as_json: bool) -> None:
     """Show up to `limit` sessions."""
-    found, has_more = _collect(server, limit)
+    found, has_more = _collect(client, limit)
     if as_json:
         for text in found.texts:
             typer.echo(text.encode())
     else:
-        wide_console().print(table(found.values))
+        wide_console().print(table(found.sessions))
     if has_more:
         Screen().notice(f"There are more than {limit}: see --limit.")
 
 
-def table(found: list[Any]) -> Table:
+def table(found: list[SessionItem]) -> Table:
     """The sessions as a table. What came from users is shown as text, never as markup."""
     shown = Table(box=None, pad_edge=False)
     shown.add_column("SESSION", no_wrap=True, overflow="fold")
@@ -38,7 +38,7 @@ def table(found: list[Any]) -> Table:
     return shown
 
 
-def cells(session: dict[str, Any]) -> list[str]:
+def cells(session: SessionItem) -> list[str]:
     """One session's row."""
     state = (session.get("status") or {}).get("state") or ""
     tags = session.get("tags") or []
@@ -52,16 +52,12 @@ def _moment(milliseconds: Any) -> str:
     return f"{datetime.fromtimestamp(milliseconds / 1000, tz=UTC).astimezone():%Y-%m-%d %H:%M:%S}"
 
 
-def _collect(server: Server, limit: int) -> tuple[Page, bool]:
+def _collect(client: Client, limit: int) -> tuple[SessionPage, bool]:
     """Up to `limit` sessions, and whether there are more."""
-    texts: list[str] = []
-    values: list[Any] = []
-    after: str | None = None
+    found = SessionPage([], [], None)
     while True:
-        params: dict[str, str | int] = {"limit": min(limit - len(texts), LONGEST_PAGE)}
-        page = read_page(server.get(SESSIONS, params | ({"after": after} if after else {})), "sessions")
-        texts += page.texts
-        values += page.values
-        after = page.next_after
-        if after is None or not page.texts or len(texts) >= limit:
-            return Page(texts[:limit], values[:limit], {}), after is not None
+        page = client.sessions(limit=min(limit - len(found.texts), LONGEST_PAGE), after=found.next_after)
+        found = SessionPage(found.sessions + page.sessions, found.texts + page.texts, page.next_after)
+        if page.next_after is None or not page.texts or len(found.texts) >= limit:
+            has_more = page.next_after is not None
+            return SessionPage(found.sessions[:limit], found.texts[:limit], None), has_more

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from app.commands import chat
-from app.commands.client import ABORT, CREATE, EVENTS, EVENTS_STREAM, QUERY_STREAM, Server
+from app.commands.connecting import connected
 from app.commands.screen import Screen
+from tarko_client.request import ABORT, CREATE, DETAILS, EVENTS_STREAM, QUERY_STREAM
 from tests.commands.conftest import Run, process
 from tests.commands.scripted_server import (
     SESSION,
@@ -42,7 +43,7 @@ FAILED = (
 @pytest.fixture(autouse=True)
 def session(server: ScriptedServer) -> None:
     server.script(CREATE, answers({"sessionId": SESSION, "createdAt": 1}, 201))
-    server.script(EVENTS, answers({"events": [], "total": 1, "hasMore": False}))
+    server.script(DETAILS, answers({"session": {"id": SESSION}}))
 
 
 def turn(*events: bytes, cut: bool = False) -> Reply:
@@ -84,7 +85,7 @@ def test_a_turn_that_failed_makes_the_exit_code_1_and_the_rest_is_still_asked(
     assert result.exit_code == 1
     assert result.stdout == "Hel\nHello\n"
     assert "It broke. (agent_exception)\nfailed after 3 ms\n" in result.stderr
-    assert server.asked(EVENTS)[0].query == {"sessionId": SESSION, "limit": "1"}
+    assert server.asked(DETAILS)[0].query == {"sessionId": SESSION}
     assert not server.asked(CREATE)
 
 
@@ -96,13 +97,13 @@ def test_a_refused_query_is_told_and_the_chat_goes_on(server: ScriptedServer, ru
 
 
 def test_a_session_to_join_must_be_there(server: ScriptedServer, run: Run) -> None:
-    server.script("/api/v1/sessions/events", refuses(404, "session_not_found", "No such session."))
-    server.drop(EVENTS)
+    server.drop(DETAILS)
+    server.script(DETAILS, refuses(404, "session_not_found", "No such session."))
     result = run("chat", "--session", "sess_x", stdin="a\n")
     assert (result.exit_code, result.output) == (1, "tarko-server: No such session. (session_not_found)\n")
 
 
-@pytest.mark.parametrize("seen", range(len(TURN)))
+@pytest.mark.parametrize("seen", range(1, len(TURN)))
 def test_wherever_the_connection_drops_no_text_is_lost_or_doubled(
     server: ScriptedServer, run: Run, seen: int
 ) -> None:
@@ -111,8 +112,7 @@ def test_wherever_the_connection_drops_no_text_is_lost_or_doubled(
     result = run("chat", stdin="hi")
     assert (result.exit_code, result.stdout) == (0, "Hello\n")
     resumed = server.asked(EVENTS_STREAM)[0]
-    assert resumed.headers["last-event-id"].endswith(f"_{seen + 1}")
-    assert resumed.query == {"sessionId": SESSION}
+    assert resumed.query == {"sessionId": SESSION, "after": f"evt_{SESSION[5:]}_{seen + 1}"}
 
 
 def test_a_query_whose_answer_was_lost_is_sent_again_with_its_key(server: ScriptedServer, run: Run) -> None:
@@ -121,23 +121,6 @@ def test_a_query_whose_answer_was_lost_is_sent_again_with_its_key(server: Script
     assert (result.exit_code, result.stdout) == (0, "Hello\n")
     first, second = server.asked(QUERY_STREAM)
     assert first.headers["idempotency-key"] == second.headers["idempotency-key"]
-
-
-def test_a_server_without_keys_is_asked_without_and_never_twice(server: ScriptedServer, run: Run) -> None:
-    server.script(QUERY_STREAM, refuses(400, "not_supported"), turn(*TURN), streams(cut=True))
-    result = run("chat", stdin="a\nb\n")
-    assert (result.exit_code, result.stdout) == (1, "Hello\n")
-    assert result.stderr.endswith(
-        f"`tarko-server tail {SESSION}` shows whether the query came through. (unanswered)\n"
-    )
-    asked = server.asked(QUERY_STREAM)
-    assert ["idempotency-key" in query.headers for query in asked] == [True, False, False]
-
-
-def test_a_server_without_keys_is_resumed_all_the_same(server: ScriptedServer, run: Run) -> None:
-    server.script(QUERY_STREAM, refuses(400, "not_supported"), turn(USER, RUN, HEL, cut=True))
-    server.script(EVENTS_STREAM, streams(*map(frame, (LO, MESSAGE, END))))
-    assert run("chat", stdin="a\n").stdout == "Hello\n"
 
 
 def test_a_server_that_stays_away_fails_the_turn(server: ScriptedServer, run: Run) -> None:
@@ -212,7 +195,7 @@ def test_a_second_control_c_leaves_a_turn_that_does_not_end(server: ScriptedServ
 @pytest.fixture
 def typed(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
     """Chat as at a terminal; each entry is what is typed, or what typing raises."""
-    with Server(server.url) as client:
+    with connected(server.url, None) as client:
 
         def type_in(*entries: str | type[BaseException]) -> int:
             left = iter(entries)
@@ -265,8 +248,8 @@ def test_a_second_control_c_leaves_at_a_terminal_too(
 
 def test_an_abort_names_the_turn_once_it_is_known(server: ScriptedServer) -> None:
     server.script(ABORT, answers({"success": True}))
-    with Server(server.url) as client:
-        query = chat.Turn(chat.Conversation(client, SESSION, Screen(is_plain=True)), "hi")
+    with connected(server.url, None) as client:
+        query = chat.Turn(chat.Conversation(client.session(SESSION), Screen(is_plain=True)), "hi")
         server.script(QUERY_STREAM, turn(*TURN))
         list(query.events())
         query.abort()
@@ -275,8 +258,8 @@ def test_an_abort_names_the_turn_once_it_is_known(server: ScriptedServer) -> Non
 
 def test_a_failed_abort_is_told(server: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> None:
     server.script(ABORT, refuses(503, "storage_unavailable", "The database is away."))
-    with Server(server.url) as client:
-        chat.Turn(chat.Conversation(client, SESSION, Screen(is_plain=True)), "hi").abort()
+    with connected(server.url, None) as client:
+        chat.Turn(chat.Conversation(client.session(SESSION), Screen(is_plain=True)), "hi").abort()
     assert capsys.readouterr().err == (
         "The turn could not be aborted: The database is away. Ctrl-C again leaves.\n"
     )
@@ -285,8 +268,8 @@ def test_a_failed_abort_is_told(server: ScriptedServer, capsys: pytest.CaptureFi
 def test_an_abort_that_fails_after_the_chat_was_left_is_not_told(
     server: ScriptedServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Server(server.url) as client:
-        talk = chat.Conversation(client, SESSION, Screen(is_plain=True), was_left=True)
+    with connected(server.url, None) as client:
+        talk = chat.Conversation(client.session(SESSION), Screen(is_plain=True), was_left=True)
     chat.Turn(talk, "hi").abort()
     assert capsys.readouterr().err == ""
 

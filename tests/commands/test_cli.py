@@ -156,7 +156,7 @@ def test_a_wrong_address_is_a_wrong_use() -> None:
     assert result.exit_code == 2
     assert (
         result.stderr
-        == "tarko-server: 'ftp://a' is no address of a server: write http://host:port. (bad_url)\n"
+        == "tarko-server: 'ftp://a' is no address of a server: write http://host:port. (bad_address)\n"
     )
 
 
@@ -164,5 +164,5 @@ def test_no_server_is_told_with_what_to_do(server: ScriptedServer, run: Run) -> 
     result = run("sessions", "--url", "http://127.0.0.1:1")
     assert result.exit_code == 1
     assert result.stderr == (
-        "tarko-server: No server answers at http://127.0.0.1:1: start one with `tarko-server serve`. (no_server)\n"
+        "tarko-server: No server answers at http://127.0.0.1:1. Start one with `tarko-server serve`. (no_server)\n"
     )

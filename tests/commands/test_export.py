@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from app.commands import export as export_module
-from app.commands.client import EVENTS
 from app.commands.export import TRIES
+from tarko_client.request import DETAILS, EVENTS
 from tests.commands.conftest import Run
-from tests.commands.scripted_server import SESSION, Reply, ScriptedServer, event, refuses
+from tests.commands.scripted_server import SESSION, Reply, ScriptedServer, answers, event, refuses
 
 FIRST = event(1, "session_start", agentName="démo")
 SECOND = b'{ "type":"odd", "data":{"n":1.0e3,"big":123456789012345678901234567890,"s":"\\u00e9\\ud800"} }'
@@ -18,6 +18,11 @@ THIRD = event(3, "user_message", content="hi", role="user")
 def page(*events: bytes, more: bool = False, after: str = "") -> Reply:
     body = b'{"events":[%s],"total":3,"hasMore":%s,"nextAfter":"%s"}'
     return Reply(body % (b",".join(events), b"true" if more else b"false", after.encode()))
+
+
+@pytest.fixture(autouse=True)
+def session(server: ScriptedServer) -> None:
+    server.script(DETAILS, answers({"session": {"id": SESSION}}))
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +39,7 @@ def test_every_page_is_written_to_the_byte(server: ScriptedServer, run: Run, tmp
     assert (tmp_path / "out.jsonl").read_bytes() == b"\n".join((FIRST, SECOND, THIRD, b""))
     assert [*tmp_path.iterdir()] == [tmp_path / "out.jsonl"]
     assert result.output == f"3 events of {SESSION} are in out.jsonl.\n"
-    assert [request.query for request in server.requests] == [
+    assert [request.query for request in server.asked(EVENTS)] == [
         {"sessionId": SESSION, "limit": "1000", "after": "0"},
         {"sessionId": SESSION, "limit": "1000", "after": "e_2"},
     ]
@@ -51,7 +56,7 @@ def test_without_a_file_it_goes_to_stdout_and_deltas_are_asked_for(server: Scrip
     server.script(EVENTS, page(FIRST, SECOND))
     result = run("export", SESSION, "--deltas")
     assert result.stdout_bytes == b"\n".join((FIRST, SECOND, b""))
-    assert server.requests[0].query["deltas"] == "true"
+    assert server.asked(EVENTS)[0].query["deltas"] == "true"
 
 
 def test_a_dropped_connection_is_taken_up_at_the_page(
@@ -67,7 +72,7 @@ def test_a_dropped_connection_is_taken_up_at_the_page(
     )
     result = run("export", SESSION)
     assert result.stdout_bytes == b"\n".join((FIRST, SECOND, b""))
-    assert [request.query["after"] for request in server.requests] == ["0", "e_1", "e_1", "e_1"]
+    assert [request.query["after"] for request in server.asked(EVENTS)] == ["0", "e_1", "e_1", "e_1"]
     assert [pause >= 7 for pause in no_pauses] == [False, True]
 
 
@@ -79,7 +84,7 @@ def test_an_export_that_breaks_for_good_leaves_the_old_file(
     result = run("export", SESSION, "-o", "out.jsonl")
     assert result.exit_code == 1
     assert result.stderr.endswith("tarko-server: Away. (storage_unavailable)\n")
-    assert len(server.requests) == TRIES + 2
+    assert len(server.asked(EVENTS)) == TRIES + 2
     assert (tmp_path / "out.jsonl").read_text() == "old"
     assert [*tmp_path.iterdir()] == [tmp_path / "out.jsonl"]
 

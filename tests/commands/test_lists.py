@@ -4,7 +4,8 @@ from typing import Any
 import pytest
 
 from app.commands.abort import receipt
-from app.commands.client import ABORT, SESSIONS
+from tarko_client.request import ABORT, SESSIONS
+from tarko_client.shapes import AbortReceipt
 from tests.commands.conftest import Run
 from tests.commands.scripted_server import SESSION, ScriptedServer, answers, refuses
 
@@ -79,7 +80,7 @@ def test_pages_are_read_up_to_the_limit(server: ScriptedServer, run: Run) -> Non
     ],
 )
 def test_the_receipt_of_an_abort_says_what_was_done(
-    answer: dict[str, Any], turn: str | None, said: str
+    answer: AbortReceipt, turn: str | None, said: str
 ) -> None:
     assert receipt(answer, SESSION, turn) == said
 

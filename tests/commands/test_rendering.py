@@ -5,17 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.commands.failures import NotTarko
-from app.commands.received import Received
 from app.commands.rendering import ChatView, Piece, clean, duration, line_of, short
+from tarko_client import Event, NotTarko
 from tests.commands.scripted_server import event
 
 
-def received(kind: str, /, **data: Any) -> Received:
-    return Received.read(event(1, kind, **data).decode())
+def received(kind: str, /, **data: Any) -> Event:
+    return Event.read(event(1, kind, **data).decode())
 
 
-def told(*events: Received) -> str:
+def told(*events: Event) -> str:
     """What a turn looks like, with a mark at each change of kind."""
     view, text, last = ChatView(), "", None
     for each in events:
@@ -25,11 +24,11 @@ def told(*events: Received) -> str:
     return text
 
 
-def delta(text: str, message: str = "m1") -> Received:
+def delta(text: str, message: str = "m1") -> Event:
     return received("assistant_message_delta", delta=text, messageId=message)
 
 
-def message(text: str, message: str = "m1") -> Received:
+def message(text: str, message: str = "m1") -> Event:
     return received("assistant_message", content=text, messageId=message, finishReason="stop")
 
 
@@ -81,10 +80,10 @@ def test_odd_events_are_told_without_failing() -> None:
     assert told(received("error")) == "<error>\n"
     assert told(received("tool_result")) == "<tool>← \n"
     assert told(received("session_end")) == "<error>The session was deleted.\n"
-    assert told(Received("", "", "mood", None, None)) == "<note>mood null\n"
-    assert told(Received("", "", "assistant_message", None, [1])) == ""
+    assert told(Event("", "", "mood", None, None)) == "<note>mood null\n"
+    assert told(Event("", "", "assistant_message", None, [1])) == ""
     assert told(received("assistant_message", content=[{"type": "text"}])) == '<answer>[{"type": "text"}]\n'
-    assert told(Received("", "", "agent_run_end", None, "odd")) == "<error>\n"
+    assert told(Event("", "", "agent_run_end", None, "odd")) == "<error>\n"
 
 
 @settings(deadline=None)
@@ -134,10 +133,10 @@ def test_any_event_is_one_line(kind: str, data: dict[str, Any], said: str, style
 
 @pytest.mark.parametrize("timestamp", [1e300, -1e300, float("nan"), 10**40])
 def test_a_time_beyond_the_calendar_is_left_out(timestamp: float) -> None:
-    assert line_of(Received("", "", "odd", timestamp, {}), UTC)[0].text == "--:--:--.---  "
+    assert line_of(Event("", "", "odd", timestamp, {}), UTC)[0].text == "--:--:--.---  "
 
 
 @pytest.mark.parametrize("text", ["", "no", "[]", "{}", '{"type": 3}'])
 def test_what_is_no_event_is_refused(text: str) -> None:
     with pytest.raises(NotTarko, match="The server sent"):
-        Received.read(text)
+        Event.read(text)

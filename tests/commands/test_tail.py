@@ -4,13 +4,27 @@ import subprocess
 
 import pytest
 
-from app.commands.client import EVENTS_STREAM
+from tarko_client.request import DETAILS, EVENTS_STREAM
 from tests.commands.conftest import COMMAND, ROOT, Run, process
-from tests.commands.scripted_server import SESSION, ScriptedServer, event, frame, opening, refuses, streams
+from tests.commands.scripted_server import (
+    SESSION,
+    ScriptedServer,
+    answers,
+    event,
+    frame,
+    opening,
+    refuses,
+    streams,
+)
 
 START = event(1, "session_start", agentName="demo")
 HELLO = event(2, "user_message", content="Ünï\u2028", role="user")
 END = event(3, "session_end", duration=1, messageCount=1)
+
+
+@pytest.fixture(autouse=True)
+def session(server: ScriptedServer) -> None:
+    server.script(DETAILS, answers({"session": {"id": SESSION}}))
 
 
 def test_events_are_followed_until_the_session_is_deleted(server: ScriptedServer, run: Run) -> None:
@@ -22,7 +36,7 @@ def test_events_are_followed_until_the_session_is_deleted(server: ScriptedServer
         ["user_message", "Ünï"],
         ["session_end", "The", "session", "was", "deleted."],
     ]
-    assert server.requests[0].query == {"sessionId": SESSION}
+    assert server.asked(EVENTS_STREAM)[0].query == {"sessionId": SESSION}
     assert "\x1b" not in result.output
 
 
@@ -35,10 +49,10 @@ def test_as_json_each_line_is_the_envelope_to_the_byte(server: ScriptedServer, r
 
 def test_a_cursor_or_now_says_where_to_begin(server: ScriptedServer, run: Run) -> None:
     server.script(EVENTS_STREAM, streams(frame(END)))
-    run("tail", SESSION, "--after", "7")
+    run("tail", SESSION, "--after", "2")
     run("tail", SESSION, "--from", "now")
-    assert [request.query for request in server.requests] == [
-        {"sessionId": SESSION, "after": "7"},
+    assert [request.query for request in server.asked(EVENTS_STREAM)] == [
+        {"sessionId": SESSION, "after": "2"},
         {"sessionId": SESSION, "from": "now"},
     ]
 
@@ -55,7 +69,7 @@ def test_a_broken_stream_is_taken_up_after_the_last_event(server: ScriptedServer
     result = run("tail", SESSION, "--json")
     assert result.stdout_bytes == b"".join(each + b"\n" for each in (START, HELLO, END))
     assert result.exit_code == 0
-    seen = [request.headers.get("last-event-id", "").rpartition("_")[2] for request in server.requests]
+    seen = [request.query.get("after", "").rpartition("_")[2] for request in server.asked(EVENTS_STREAM)]
     assert seen == ["", "1", "1", "1", "2"]
     assert result.stderr.count("Coming back in 0.0 s.") == 4
 
@@ -69,7 +83,8 @@ def test_a_session_that_was_deleted_meanwhile_ends_the_tail(server: ScriptedServ
 
 @pytest.mark.parametrize("code", ["session_not_found", "session_deleted"])
 def test_a_session_that_is_not_there_is_an_error(server: ScriptedServer, run: Run, code: str) -> None:
-    server.script(EVENTS_STREAM, refuses(404, code, "No such session."))
+    server.drop(DETAILS)
+    server.script(DETAILS, refuses(404, code, "No such session."))
     result = run("tail", SESSION)
     assert (result.exit_code, result.stderr) == (1, f"tarko-server: No such session. ({code})\n")
 

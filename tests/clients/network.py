@@ -1,0 +1,141 @@
+"""A network between client and server in which each connection meets its fault: a proxy that cuts, delays and drops.
+
+Only connections that read events (streams, sockets, queries) take a fault; others share that of the last one, so a
+server that refuses streams refuses everything else too.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+
+from tests.clients.scenarios import Fault
+
+CHUNK = 64 * 1024
+_READS_EVENTS = re.compile(rb"(GET|POST) (/ws|\S*/stream)")
+
+
+class Network:
+    """Carries bytes to `target_port`. `began` has the times at which event-reading connections came."""
+
+    def __init__(self, target_port: int) -> None:
+        self.target_port = target_port
+        self.port = 0
+        self.began: list[float] = []
+        self._faults: Iterator[Fault] = iter(())
+        self._fault = Fault()
+        self._by_port: dict[int, Fault] = {}
+        self._links: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def expect(self, faults: list[Fault]) -> None:
+        """From now on these faults happen, then none."""
+        self._faults = iter(faults)
+        self._fault = Fault()
+        self.began = []
+
+    def fault_of(self, port: int) -> Fault:
+        """What the server has to do itself to a connection that comes from this port."""
+        return self._by_port.get(port, Fault())
+
+    def cut(self) -> None:
+        """Break every connection."""
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def close(self) -> None:
+        while self._links:
+            self.cut()
+            await asyncio.wait(self._links, timeout=0.1)
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._links.add(task)
+        self._writers.add(writer)
+        try:
+            with suppress(OSError):
+                await self._carry(reader, writer)
+        finally:
+            writer.transport.abort()
+            self._writers.discard(writer)
+            self._links.discard(task)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        first = await reader.read(CHUNK)
+        fault = self._take(first)
+        if fault.drop:
+            return
+        server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self.target_port)
+        self._by_port[server_writer.get_extra_info("sockname")[1]] = fault
+        self._writers.add(server_writer)
+        upward = asyncio.create_task(_pump(first, reader, server_writer), name="to the server")
+        try:
+            await asyncio.sleep(fault.wait_ms / 1000)
+            await _pump_with(fault, server_reader, writer)
+        finally:
+            upward.cancel()
+            server_writer.transport.abort()
+            self._writers.discard(server_writer)
+
+    def _take(self, first: bytes) -> Fault:
+        if _READS_EVENTS.match(first):
+            self.began.append(time.monotonic())
+            self._fault = next(self._faults, Fault())
+            return self._fault
+        return Fault(refuse=self._fault.refuse, drop=self._fault.drop)
+
+
+async def _pump(first: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    chunk = first
+    while chunk:
+        writer.write(chunk)
+        await writer.drain()
+        chunk = await reader.read(CHUNK)
+
+
+async def _pump_with(fault: Fault, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    left = fault.cut_after
+    while chunk := await reader.read(CHUNK):
+        for piece in _pieces(chunk if left is None else chunk[:left], fault.pieces):
+            writer.write(piece)
+            await writer.drain()
+            if fault.pieces:
+                await asyncio.sleep(0)
+        if left is not None:
+            left -= len(chunk)
+            if left <= 0:
+                await _flushed(writer)
+                return
+    with suppress(OSError):
+        writer.write_eof()
+        await _flushed(writer)
+
+
+async def _flushed(writer: asyncio.StreamWriter) -> None:
+    """Everything has left before the connection breaks: it is cut at this byte, not before."""
+    writer.transport.set_write_buffer_limits(0)
+    await writer.drain()
+
+
+def _pieces(chunk: bytes, size: int | None) -> Iterator[bytes]:
+    step = size or max(len(chunk), 1)
+    return (chunk[at : at + step] for at in range(0, len(chunk), step))
+
+
+@asynccontextmanager
+async def open_network(target_port: int) -> AsyncIterator[Network]:
+    """A network for as long as the block runs."""
+    network = Network(target_port)
+    listener = await asyncio.start_server(network.accept, "127.0.0.1", 0)
+    network.port = listener.sockets[0].getsockname()[1]
+    try:
+        yield network
+    finally:
+        listener.close()
+        await network.close()
