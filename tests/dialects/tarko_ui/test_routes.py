@@ -362,7 +362,8 @@ async def test_the_end_waits_until_what_was_said_of_the_turn_has_arrived(
     asked, arrived = asyncio.Event(), asyncio.Event()
     waiting: list[str] = []
 
-    async def settle(_: Settling, settled: str) -> None:
+    async def settle(_: Settling, principal: str, settled: str) -> None:
+        assert principal == "local"
         waiting.append(settled)
         asked.set()
         await arrived.wait()
@@ -390,16 +391,46 @@ def test_a_turn_that_waits_is_processing() -> None:
 def test_an_answer_is_given_its_time_to_arrive() -> None:
     now = 100.0
     answers = Settling(clock=lambda: now)
-    assert answers.left("a") == 0
-    answers.say_processing("a")
-    assert answers.left("a") == LONGEST_WAY
+    assert answers.left("alice", "a") == 0
+    answers.note("alice", "a")
+    assert answers.left("alice", "a") == LONGEST_WAY
+    assert answers.left("bob", "a") == 0
     now += LONGEST_WAY / 2
-    answers.say_processing("b")
-    assert answers.left("a") == LONGEST_WAY / 2
+    answers.note("alice", "b")
+    assert answers.left("alice", "a") == LONGEST_WAY / 2
     now += LONGEST_WAY
-    assert answers.left("a") == 0
-    answers.say_processing("c")
-    assert answers.left("c") == LONGEST_WAY
+    assert answers.left("alice", "a") == 0
+    answers.note("alice", "c")
+    assert answers.left("alice", "c") == LONGEST_WAY
+
+
+async def test_the_end_waits_for_an_answer_that_is_on_its_way(
+    ui: Ui, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been looked up before the turn ended, and be told after."""
+    step, looked, told = Step(), asyncio.Event(), asyncio.Event()
+    session_id = await ui.session(stepping(step))
+    running = asyncio.create_task(ui.stream(session_id))
+    await soon(step.reached.wait())
+    directory = ui.client.server.parts.parts.directory
+    find = directory.find
+
+    async def slow(*args: Any) -> Any:
+        found = await find(*args)
+        looked.set()
+        await told.wait()
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(directory, "find", slow)
+        asking = asyncio.create_task(ui.is_processing(session_id))
+        await soon(looked.wait())
+    asked = time.monotonic()
+    step.passed.set()
+    await soon(running)
+    assert time.monotonic() - asked >= LONGEST_WAY / 2
+    told.set()
+    assert await soon(asking)
 
 
 async def test_the_end_comes_later_than_the_answer_that_the_turn_runs(ui: Ui) -> None:

@@ -62,10 +62,12 @@ def router(parts: Parts, settling: Settling) -> APIRouter:
     @api.get("/status", response_model=FlatStatus)
     async def status(request: Request, session_id: SessionParam) -> Response:
         """Whether a turn runs or waits."""
-        standing = await directory.find(session_id, principal_of(request))
+        principal = principal_of(request)
+        settling.note(principal, session_id)  # before the look: what is seen may have ended when it is told
+        standing = await directory.find(session_id, principal)
         status = {"isProcessing": is_processing(standing), "state": "idle"}
         if status["isProcessing"]:
-            settling.say_processing(session_id)
+            settling.note(principal, session_id)
             status["state"] = "executing"
         return _json({"sessionId": session_id, "status": status})
 

@@ -77,7 +77,7 @@ class Turns:
         )
         return _SettledStream(
             stream,
-            settle=lambda: self._settling.settle(session.id),
+            settle=lambda: self._settling.settle(session.principal, session.id),
             otherwise=refused(
                 session.id, admitted.after, ShuttingDown.code, "The server stops; the turn waits."
             ),
