@@ -155,6 +155,14 @@ async def test_the_session_behind_is_remembered(dialect: str, made: Made) -> Non
         assert len(server.asked_for("sessions/create")) == 1
 
 
+async def test_a_session_on_another_server_is_not_remembered_here(made: Made) -> None:
+    elsewhere = {"type": "remote_session", "server": "other", "sessionId": "x", "hasCursors": True}
+    async with server_of("nested") as server:
+        events = await said(made(server), {"session": "s", "transcript": Remembering(elsewhere)})
+        assert events[0]["sessionId"] == "sess_behind"
+        assert heard(events) == SAID
+
+
 async def test_images_and_the_trace_are_passed_on(made: Made) -> None:
     async with server_of("nested") as server:
         images: Any = [{"mimeType": "image/png", "data": "aGk="}]
@@ -178,7 +186,7 @@ async def test_images_and_the_trace_are_passed_on(made: Made) -> None:
 async def test_a_connection_that_breaks_anywhere_loses_and_doubles_nothing(dialect: str, made: Made) -> None:
     async with server_of(dialect) as server:
         agent = made(server)
-        for count in range(0, len(b"".join(server.frames())), 17):
+        for count in range(0, len(b"".join(server.frames())), 23):
             server.requests.clear()
             server.turns = 0
             server.cuts.append(count)
@@ -236,6 +244,24 @@ async def test_where_nobody_answers_the_turn_fails(dialect: str, made: Made) -> 
         "retryable": True,
         "code": "remote_unavailable",
     }
+
+
+@both
+async def test_a_server_that_goes_away_before_the_query_fails_the_turn(dialect: str, made: Made) -> None:
+    async with server_of(dialect) as server:
+        agent = made(server, patience=SHORT)
+        async with aclosing(agent.invoke({"session": "s"}, PROMPT)) as events:  # type: ignore[type-var]
+            await anext(events)
+            await server.close()
+            [ending] = [event async for event in events]
+        assert (ending["code"], ending["retryable"]) == ("remote_unavailable", True)
+
+
+async def test_a_query_that_may_have_been_heard_is_looked_for_in_the_history(made: Made) -> None:
+    async with server_of("flat") as server:
+        server.refusals[QUERY].append(Reply(drop=True))
+        assert heard(await said(made(server))) == SAID
+        assert len(server.asked_for(QUERY)) == 1
 
 
 @both

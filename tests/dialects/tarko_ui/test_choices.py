@@ -159,7 +159,15 @@ async def test_settings_chosen_before_there_is_a_session_are_its_own(alice: Clie
     assert code(refused, 400) == "bad_settings"
 
 
-async def test_an_update_of_the_metadata_chooses_nothing(alice: Client) -> None:
+async def test_the_uis_update_of_the_metadata_chooses_nothing(alice: Client) -> None:
+    session_id = (await made(alice))["sessionId"]
+    metadata = {"modelConfig": LARGE, "runtimeSettings": {"deep": True}}
+    updated = await alice.post("/ui/api/v1/sessions/update", {"sessionId": session_id, "metadata": metadata})
+    assert updated.status_code == 200
+    assert await answer(alice, session_id) == "small False long"
+
+
+async def test_what_is_not_allowed_can_not_be_smuggled_in(alice: Client) -> None:
     session_id = (await made(alice))["sessionId"]
     smuggled = {
         "modelConfig": {"id": "huge", "provider": "acme"},

@@ -242,8 +242,10 @@ class FlatTurn:
             self._last_before = _last_id(await self._patiently(self._history))
         for _ in range(BUSY_TRIES):
             self._fold = FlatFold()
+            frames = await self._asked_once()
+            if frames is None:
+                return
             with contextlib.suppress(ConnectionLost):
-                frames = await self._patiently(self._asking.frames, is_safe=False)
                 async with aclosing(frames.events()) as events:
                     async for _, event in events:
                         for said in self._fold.take(event):
@@ -258,21 +260,32 @@ class FlatTurn:
             if not await self._asking.abort(None):
                 return
 
-    async def _patiently(self, ask: Callable[[], Awaitable[T]], *, is_safe: bool = True) -> T:
-        """Ask until there is an answer; what is not safe to ask twice only until it may have been heard."""
+    async def _asked_once(self) -> Frames | None:
+        """The turn's stream; None when the connection broke after the query may have been heard."""
         comeback = Comeback(self._patience.losses)
         while True:
             try:
-                return await ask()
+                return await self._asking.frames()
             except Refused as refused:
-                if not (refused.is_temporary if is_safe else refused.status == 503):
+                if refused.status != 503:
                     raise
                 loss: Loss = refused
-            except ConnectionLost as lost:
-                if not is_safe and not isinstance(lost, NoAnswer):
-                    raise
-                loss = lost
+            except NoAnswer as nobody:
+                loss = nobody
+            except ConnectionLost:
+                return None
             await comeback.wait(loss)
+
+    async def _patiently(self, look: Callable[[], Awaitable[T]]) -> T:
+        """Look until there is an answer."""
+        comeback = Comeback(self._patience.losses)
+        while True:
+            try:
+                return await look()
+            except (ConnectionLost, Refused) as loss:
+                if isinstance(loss, Refused) and not loss.is_temporary:
+                    raise
+                await comeback.wait(loss)
 
     async def _caught_up(self) -> AsyncGenerator[AgentEvent, None]:
         """What the history tells, looked at until it has the ending."""
