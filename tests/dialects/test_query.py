@@ -12,6 +12,8 @@ from app.dialects.tarko.answer import TurnAnswer
 from app.errors import ConfigurationError
 from app.events.envelope import Envelope
 from app.log.session_log import Page
+from app.settings import Settings
+from app.wiring import running
 from tests.conftest import Server, own_database
 from tests.server import COMPLETED, HEADERS, Client, Json, Step, places, said, saying, serving, soon, types
 
@@ -607,7 +609,7 @@ async def test_the_settings_put_middleware_around_the_agent(embedded_server: Ser
         assert (response.status_code, response.json()["code"]) == (502, "budget_exceeded")
 
 
-async def test_middleware_that_can_not_be_made_keeps_the_server_from_starting(embedded_database: str) -> None:
+async def test_middleware_that_can_not_be_made_keeps_the_server_from_starting() -> None:
     with pytest.raises(ConfigurationError, match="TARKO_MIDDLEWARE"):
-        async with serving(embedded_database, middleware="no_such"):
+        async with running(Settings(middleware="no_such")):
             pass
