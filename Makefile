@@ -11,7 +11,7 @@ run: .venv/served
 	@$(BIN)/tarko-server serve
 
 test: .venv/tested node
-	$(BIN)/python -m pytest --cov --cov-report= $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --cov --cov-report= $(ARGS)
 	$(BIN)/python -m tests.coverage_floors
 
 check: .venv/tested lint test
