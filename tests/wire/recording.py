@@ -198,32 +198,35 @@ async def _flat_abort(client: Client) -> list[Json]:
     step = Step()
     session_id = await client.session(abort(step))
     names: dict[str, str] = {"sessionId": session_id}
-    lines: list[Json] = []
 
-    async def exchange(method: str, path: str, body: Json | None = None) -> None:
+    async def exchange(method: str, path: str, body: Json | None = None) -> Json:
         if method == "GET":
             answer = await client.get(f"{FLAT}/{path}", **names)
         else:
             answer = await client.post(f"{FLAT}/{path}", names | (body or {}))
-        lines.append(_line("abort", f"{method} {FLAT}/{path}", answer.text, answer.status_code))
+        return _line("abort", f"{method} {FLAT}/{path}", answer.text, answer.status_code)
 
     running = asyncio.create_task(exchange("POST", "query/stream", {"query": "Hello!"}))
     await soon(step.reached.wait())
     async with client.stream(session_id) as stream:
         await stream.upto("tool_execution_start")
-    for method, path, body in (
-        ("GET", "status", None),
-        ("GET", "events", None),
-        ("POST", "query/stream", {"query": "Me, too!"}),
-        ("POST", "query", {"query": "Me, too!"}),
-        ("POST", "share", {"upload": False}),
-        ("POST", "abort", None),
-    ):
+    meanwhile = [
         await exchange(method, path, body)
-    await soon(running)
-    for method, path in (("GET", "status"), ("GET", "events"), ("POST", "abort")):
+        for method, path, body in (
+            ("GET", "status", None),
+            ("GET", "events", None),
+            ("POST", "query/stream", {"query": "Me, too!"}),
+            ("POST", "query", {"query": "Me, too!"}),
+            ("POST", "share", {"upload": False}),
+            ("POST", "abort", None),
+        )
+    ]
+    streamed = await soon(running)
+    afterwards = [
         await exchange(method, path)
-    return lines
+        for method, path in (("GET", "status"), ("GET", "events"), ("POST", "abort"))
+    ]
+    return [*meanwhile, streamed, *afterwards]
 
 
 def _line(turn: str, exchange: str, sent: str, status: int) -> Json:

@@ -110,10 +110,12 @@ class Replay:
 async def replay(embedded_server: Server, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Replay]:
     root = tmp_path_factory.mktemp("workspace")
     (root / "README.md").write_text("hello")
-    async with own_database(embedded_server) as url, serving(url, Equipped(), workspace=root) as server:
-        replay = Replay(await server.client())
-        await replay.session("one that was there before")
-        yield replay
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("app.dialects.tarko_ui.settling.LONGEST_WAY", 0.0)  # no browser is here
+        async with own_database(embedded_server) as url, serving(url, Equipped(), workspace=root) as server:
+            replay = Replay(await server.client())
+            await replay.session("one that was there before")
+            yield replay
 
 
 def requests() -> list[Json]:

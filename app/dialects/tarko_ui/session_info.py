@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.agents.options import MODEL, SETTINGS, Options
-from app.sessions.session import Session
+from app.sessions.session import Session, Standing
 
 VERSION = 1
 COMPUTED = frozenset({"version", "agentInfo", MODEL, SETTINGS})
@@ -46,3 +46,8 @@ def session_info(session: Session, options: Mapping[str, Options]) -> dict[str, 
         "workspace": "",
         "metadata": metadata,
     }
+
+
+def is_processing(standing: Standing) -> bool:
+    """Whether a turn runs, or waits and will: true from its acceptance until its ending."""
+    return standing.running_turn is not None or standing.queued > 0

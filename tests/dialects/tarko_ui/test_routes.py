@@ -10,8 +10,10 @@ import pytest
 
 from app.agents.contract import AgentEvent
 from app.dialects.tarko_ui.routes import sessions as session_routes
+from app.dialects.tarko_ui.session_info import is_processing
 from app.dialects.tarko_ui.settling import LONGEST_WAY, Settling
 from app.dialects.tarko_ui.summary import question
+from app.sessions.session import Session, Standing
 from tests.conftest import Server, own_database
 from tests.dialects.tarko_ui.asking import Ui, ended
 from tests.server import (
@@ -358,9 +360,11 @@ async def test_the_end_waits_until_what_was_said_of_the_turn_has_arrived(
     ui: Ui, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, arrived = asyncio.Event(), asyncio.Event()
+    waiting: list[str] = []
 
-    async def settle(_: Settling, settled: str) -> None:
-        assert settled == session_id
+    async def settle(_: Settling, principal: str, settled: str) -> None:
+        assert principal == "local"
+        waiting.append(settled)
         asked.set()
         await arrived.wait()
 
@@ -374,21 +378,59 @@ async def test_the_end_waits_until_what_was_said_of_the_turn_has_arrived(
         arrived.set()
         assert types(events + await stream.upto("agent_run_end"))[-1] == "agent_run_end"
         await soon(aborted)
+    assert waiting == [session_id, session_id]
+
+
+def test_a_turn_that_waits_is_processing() -> None:
+    session = Session("s", "p", "a", 0, 0)
+    assert is_processing(Standing(session, 1, 1, None, queued=1))
+    assert is_processing(Standing(session, 1, 1, "turn_x"))
+    assert not is_processing(Standing(session, 1, 1, None))
 
 
 def test_an_answer_is_given_its_time_to_arrive() -> None:
     now = 100.0
     answers = Settling(clock=lambda: now)
-    assert answers.left("a") == 0
-    answers.say_processing("a")
-    assert answers.left("a") == LONGEST_WAY
+    assert answers.left("alice", "a") == 0
+    answers.note("alice", "a")
+    assert answers.left("alice", "a") == LONGEST_WAY
+    assert answers.left("bob", "a") == 0
     now += LONGEST_WAY / 2
-    answers.say_processing("b")
-    assert answers.left("a") == LONGEST_WAY / 2
+    answers.note("alice", "b")
+    assert answers.left("alice", "a") == LONGEST_WAY / 2
     now += LONGEST_WAY
-    assert answers.left("a") == 0
-    answers.say_processing("c")
-    assert answers.left("c") == LONGEST_WAY
+    assert answers.left("alice", "a") == 0
+    answers.note("alice", "c")
+    assert answers.left("alice", "c") == LONGEST_WAY
+
+
+async def test_the_end_waits_for_an_answer_that_is_on_its_way(
+    ui: Ui, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been looked up before the turn ended, and be told after."""
+    step, looked, told = Step(), asyncio.Event(), asyncio.Event()
+    session_id = await ui.session(stepping(step))
+    running = asyncio.create_task(ui.stream(session_id))
+    await soon(step.reached.wait())
+    directory = ui.client.server.parts.parts.directory
+    find = directory.find
+
+    async def slow(*args: Any) -> Any:
+        found = await find(*args)
+        looked.set()
+        await told.wait()
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(directory, "find", slow)
+        asking = asyncio.create_task(ui.is_processing(session_id))
+        await soon(looked.wait())
+    asked = time.monotonic()
+    step.passed.set()
+    await soon(running)
+    assert time.monotonic() - asked >= LONGEST_WAY / 2
+    told.set()
+    assert await soon(asking)
 
 
 async def test_the_end_comes_later_than_the_answer_that_the_turn_runs(ui: Ui) -> None:
@@ -546,7 +588,7 @@ async def waiting_turn(ui: Ui, session_id: str) -> str:
                 return str(queue[0]["turnId"])
 
 
-async def test_a_turn_that_waits_counts_as_processing_and_streams_itself(queueing: Serving) -> None:
+async def test_a_turn_that_waits_streams_itself(queueing: Serving) -> None:
     ui = Ui(await queueing.client("alice-token-alice-token"))
     step = Step()
     session_id = await ui.session(stepping(step))
@@ -577,6 +619,25 @@ async def test_a_turn_that_is_removed_before_it_starts_ends_its_stream(queueing:
     await soon(first)
 
 
+async def test_a_turn_that_waits_when_the_server_stops_ends_its_stream(embedded_server: Server) -> None:
+    async with own_database(embedded_server) as url, serving(url, on_busy="queue") as server:
+        ui = Ui(await server.client())
+        step = Step()
+        session_id = await ui.session(stepping(step))
+        first = asyncio.create_task(ui.stream(session_id, "first"))
+        await soon(step.reached.wait())
+        second = asyncio.create_task(ui.stream(session_id, "second"))
+        await waiting_turn(ui, session_id)
+        server.parts.parts.readers.drain()
+
+        events = await soon(second)
+
+        assert types(events) == ["system", "agent_run_end"]
+        assert events[0]["details"]["errorCode"] == "server_shutdown"
+        step.passed.set()
+        assert types(await soon(first))[-1] == "agent_run_end"
+
+
 async def test_lists_have_only_what_is_ones_own(queueing: Serving) -> None:
     alice = Ui(await queueing.client("alice-token-alice-token"))
     bob = Ui(await queueing.client("bob-token-bob-token-bob"))
@@ -596,6 +657,9 @@ async def test_the_page_sends_a_visitor_without_a_login_to_log_in(queueing: Serv
         answer = await nobody.get(path)
         assert (answer.status_code, answer.headers["location"]) == (303, f"/login?next={path}")
         assert answer.headers["cache-control"] == "no-store"
+    asking = await nobody.http.get("/ui/?q=From%20here")
+    login = await nobody.http.get(asking.headers["location"])
+    assert 'value="/ui/?q=From%20here"' in login.text
     assert (await nobody.get("/ui/api/v1/health")).status_code == 401
     login = await nobody.http.post("/login", data={"token": "alice-token-alice-token", "next": "/ui/"})
     assert login.headers["location"] == "/ui/"

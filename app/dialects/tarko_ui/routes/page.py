@@ -1,5 +1,7 @@
 """The UI's page and its fonts."""
 
+from urllib.parse import quote
+
 from anyio import to_thread
 from fastapi import APIRouter, Request, Response
 from starlette.routing import BaseRoute, Mount
@@ -16,7 +18,7 @@ def router(title: str, *, has_files: bool) -> APIRouter:
 
     async def page(request: Request) -> Response:
         if "principal" not in request.scope.get("state", {}):
-            target = request.url.path
+            target = quote(request.url.path + (f"?{request.url.query}" if request.url.query else ""))
             return Response(
                 status_code=303, headers={"location": f"/login?next={target}", "cache-control": "no-store"}
             )

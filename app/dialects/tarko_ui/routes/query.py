@@ -62,9 +62,10 @@ def router(parts: Parts, settling: Settling) -> APIRouter:
     @api.post("/sessions/abort", response_model=FlatDone)
     async def abort(request: Request, body: OfSession) -> Response:
         """Stop the running turn. The answer comes when nothing runs any more, so a late abort succeeds, too."""
-        await parts.directory.find(body.sessionId, principal_of(request))
+        principal = principal_of(request)
+        await parts.directory.find(body.sessionId, principal)
         await parts.supervisor.abort(body.sessionId)
-        await settling.settle(body.sessionId)
+        await settling.settle(principal, body.sessionId)
         return Response(encode({"success": True}), media_type="application/json")
 
     @api.post("/oneshot/query", response_model=FlatOneShotResult)

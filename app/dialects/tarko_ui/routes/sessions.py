@@ -18,7 +18,7 @@ from app.dialects.tarko_ui.messages import (
     OfSession,
     SessionParam,
 )
-from app.dialects.tarko_ui.session_info import COMPUTED, options_for, session_info
+from app.dialects.tarko_ui.session_info import COMPUTED, is_processing, options_for, session_info
 from app.dialects.tarko_ui.settling import Settling
 from app.events.canonical import encode
 from app.sessions.directory import Directory
@@ -60,13 +60,15 @@ def router(parts: Parts, settling: Settling) -> APIRouter:
 
     @api.get("/status", response_model=FlatStatus)
     async def status(request: Request, session_id: SessionParam) -> Response:
-        """Whether a turn runs: true from its acceptance until its ending."""
-        standing = await directory.find(session_id, principal_of(request))
-        is_processing = standing.running_turn is not None or standing.queued > 0
-        if is_processing:
-            settling.say_processing(session_id)
-        state = "executing" if is_processing else "idle"
-        return _json({"sessionId": session_id, "status": {"isProcessing": is_processing, "state": state}})
+        """Whether a turn runs or waits."""
+        principal = principal_of(request)
+        settling.note(principal, session_id)  # before the look: what is seen may have ended when it is told
+        standing = await directory.find(session_id, principal)
+        status = {"isProcessing": is_processing(standing), "state": "idle"}
+        if status["isProcessing"]:
+            settling.note(principal, session_id)
+            status["state"] = "executing"
+        return _json({"sessionId": session_id, "status": status})
 
     @api.post("/update", response_model=FlatDetails)
     async def update(request: Request, body: FlatUpdate) -> Response:

@@ -16,7 +16,7 @@ from app.dialects.tarko_ui.answer import TurnAnswer
 from app.dialects.tarko_ui.flat import frames, refused
 from app.dialects.tarko_ui.messages import QueryContent
 from app.dialects.tarko_ui.settling import Settling
-from app.errors import SessionDeleted, TarkoError
+from app.errors import SessionDeleted, ShuttingDown, TarkoError
 from app.sessions.session import Session
 from app.transport.cursor import Start
 from app.transport.sse import HEADERS, EventStream, TurnStream
@@ -74,7 +74,13 @@ class Turns:
                 ),
             ),
         )
-        return _SettledStream(stream, lambda: self._settling.settle(session.id))
+        return _SettledStream(
+            stream,
+            settle=lambda: self._settling.settle(session.principal, session.id),
+            otherwise=refused(
+                session.id, admitted.after, ShuttingDown.code, "The server stops; the turn waits."
+            ),
+        )
 
     async def _admit(self, request: Request, session: Session, content: QueryContent) -> Admitted:
         query = Query(content, prompt_of(content), trace_id_of(request.headers.get("traceparent")))
@@ -82,12 +88,16 @@ class Turns:
 
 
 class _SettledStream(Response):
-    """A turn's stream whose last frame waits for `settle`."""
+    """A turn's stream whose last frame waits for `settle`. One that ends without it has `otherwise` for its end."""
 
-    def __init__(self, stream: EventStream, settle: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, stream: EventStream, *, settle: Callable[[], Awaitable[None]], otherwise: bytes
+    ) -> None:
         super().__init__()
         self._stream = stream
         self._settle = settle
+        self._otherwise = otherwise
+        self._has_ended = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         wire = wire_of(scope, send)
@@ -95,10 +105,13 @@ class _SettledStream(Response):
         async def settled(message: Message) -> None:
             body = message.get("body", b"")
             if _END in body:
+                self._has_ended = True
                 head, between, last = body[:-2].rpartition(b"\n\n")
                 await wire({**message, "body": head + between})
                 await self._settle()
                 message = {**message, "body": last + b"\n\n"}
+            elif not message["more_body"] and not self._has_ended:
+                message = {**message, "body": self._otherwise}
             await wire(message)
 
         mark(scope, settled)
