@@ -257,9 +257,12 @@ async def test_a_server_that_goes_away_before_the_query_fails_the_turn(dialect: 
         assert (ending["code"], ending["retryable"]) == ("remote_unavailable", True)
 
 
-async def test_a_query_that_may_have_been_heard_is_looked_for_in_the_history(made: Made) -> None:
+@pytest.mark.parametrize("reply", [Reply(drop=True), Reply(500, "cut", [("content-length", "100")])])
+async def test_a_query_that_may_have_been_heard_is_looked_for_in_the_history(
+    reply: Reply, made: Made
+) -> None:
     async with server_of("flat") as server:
-        server.refusals[QUERY].append(Reply(drop=True))
+        server.refusals[QUERY].append(reply)
         assert heard(await said(made(server))) == SAID
         assert len(server.asked_for(QUERY)) == 1
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from app.agents.adapters.tarko.remote import (
     ConnectionLost,
+    NoAnswer,
     NotTarko,
     Refused,
     Remote,
@@ -102,7 +103,7 @@ class TarkoAgent:
         while True:
             try:
                 return await self._create(scope["session"])
-            except (ConnectionLost, Refused) as loss:
+            except (ConnectionLost, NoAnswer, Refused) as loss:
                 # A session that was made all the same is empty and does no harm.
                 if isinstance(loss, Refused) and not loss.is_temporary:
                     raise

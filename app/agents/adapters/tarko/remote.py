@@ -49,10 +49,11 @@ class ConnectionLost(RemoteFailure):
     retryable = True
 
 
-class NoAnswer(ConnectionLost):
+class NoAnswer(RemoteFailure):
     """There was no connection: nothing was asked."""
 
     code = "remote_unavailable"
+    retryable = True
 
 
 class Silence(ConnectionLost):

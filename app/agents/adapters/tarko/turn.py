@@ -38,7 +38,7 @@ BUSY_TRIES = 5
 LOOK_INTERVAL = 0.3
 IDLE_LOOKS = 3
 
-Loss = ConnectionLost | Refused
+Loss = ConnectionLost | NoAnswer | Refused
 T = TypeVar("T")
 
 
@@ -145,7 +145,7 @@ class _Asking:
             stopping.cancel()
 
     async def _stop(self, turn_id: str | None) -> None:
-        with contextlib.suppress(ConnectionLost, Refused, NotTarko):
+        with contextlib.suppress(ConnectionLost, NoAnswer, NotTarko, Refused):
             if self._opening is not None:
                 await (await self._opening).aclose()
             await self.abort(turn_id)
@@ -183,7 +183,7 @@ class NestedTurn:
                                 break
                         else:
                             self._fold.close()
-                except (ConnectionLost, Refused) as error:
+                except (ConnectionLost, NoAnswer, Refused) as error:
                     loss = error
                 if self._fold.ending is None:
                     if not self._may_come_back(loss):
@@ -242,39 +242,37 @@ class FlatTurn:
             self._last_before = _last_id(await self._patiently(self._history))
         for _ in range(BUSY_TRIES):
             self._fold = FlatFold()
-            frames = await self._asked_once()
-            if frames is None:
-                return
-            with contextlib.suppress(ConnectionLost):
-                async with aclosing(frames.events()) as events:
-                    async for _, event in events:
-                        for said in self._fold.take(event):
-                            yield said
-                        if self._fold.ending is not None:
-                            break
-                    else:
-                        self._fold.close()
+            async with aclosing(self._read()) as read:
+                async for said in read:
+                    yield said
             if self._fold.ending is None or self._fold.has_started:
                 return
             # It ended before it began: another turn is in the way, or it can't begin at all.
             if not await self._asking.abort(None):
                 return
 
-    async def _asked_once(self) -> Frames | None:
-        """The turn's stream; None when the connection broke after the query may have been heard."""
+    async def _read(self) -> AsyncGenerator[AgentEvent, None]:
+        """What the stream tells, until it ends or breaks; nothing when it broke before its first word."""
+        with contextlib.suppress(ConnectionLost):
+            frames = await self._begun()
+            async with aclosing(frames.events()) as events:
+                async for _, event in events:
+                    for said in self._fold.take(event):
+                        yield said
+                    if self._fold.ending is not None:
+                        return
+            self._fold.close()
+
+    async def _begun(self) -> Frames:
+        """The turn's stream. What may have been heard is not asked again: that is a `ConnectionLost`."""
         comeback = Comeback(self._patience.losses)
         while True:
             try:
                 return await self._asking.frames()
-            except Refused as refused:
-                if refused.status != 503:
+            except (NoAnswer, Refused) as loss:
+                if isinstance(loss, Refused) and loss.status != 503:
                     raise
-                loss: Loss = refused
-            except NoAnswer as nobody:
-                loss = nobody
-            except ConnectionLost:
-                return None
-            await comeback.wait(loss)
+                await comeback.wait(loss)
 
     async def _patiently(self, look: Callable[[], Awaitable[T]]) -> T:
         """Look until there is an answer."""
@@ -282,7 +280,7 @@ class FlatTurn:
         while True:
             try:
                 return await look()
-            except (ConnectionLost, Refused) as loss:
+            except (ConnectionLost, NoAnswer, Refused) as loss:
                 if isinstance(loss, Refused) and not loss.is_temporary:
                     raise
                 await comeback.wait(loss)
