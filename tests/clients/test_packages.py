@@ -65,7 +65,9 @@ def test_the_python_client_is_a_wheel_of_its_own(url: str, tmp_path: Path) -> No
     venv.create(environment, with_pip=False)
     (packages,) = environment.glob("lib/python*/site-packages")
     zipfile.ZipFile(wheel).extractall(packages)
-    (packages / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")  # its dependencies, without an index
+    (packages / "lent.pth").write_text(
+        sysconfig.get_path("purelib") + "\n"
+    )  # its dependencies, without an index
     place, *types = said(environment / "bin" / "python", "-c", SCRIPT_PY, url, SESSION, cwd=tmp_path)
     assert Path(place).is_relative_to(environment)
     assert types == ["session_start", "session_end"]
@@ -80,14 +82,27 @@ def test_the_typescript_client_is_a_package_that_needs_nothing(url: str, tmp_pat
     project.mkdir()
     (project / "package.json").write_text('{"type": "module"}')
     said(npm, "install", "--offline", "--no-package-lock", tmp_path / packed, cwd=project)
-    assert [each.name for each in (project / "node_modules").iterdir() if each.name[0] != "."] == ["tarko-client"]
+    assert [each.name for each in (project / "node_modules").iterdir() if each.name[0] != "."] == [
+        "tarko-client"
+    ]
     (project / "follow.js").write_text(SCRIPT_JS)
     place, *types = said(program, "follow.js", url, SESSION, cwd=project)
     assert place.startswith(project.as_uri())
     assert types == ["session_start", "session_end"]
     (project / "typed.ts").write_text(SCRIPT_TS)
     compiler = TYPESCRIPT / "node_modules" / ".bin" / "tsc"
-    flags = ("--strict", "--noEmit", "--module", "nodenext", "--target", "es2022", "--lib", "es2022,dom", "--types", "")
+    flags = (
+        "--strict",
+        "--noEmit",
+        "--module",
+        "nodenext",
+        "--target",
+        "es2022",
+        "--lib",
+        "es2022,dom",
+        "--types",
+        "",
+    )
     said(compiler, *flags, "typed.ts", cwd=project)
 
 
