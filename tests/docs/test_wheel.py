@@ -80,7 +80,7 @@ def test_the_wheel_migrates_and_serves_from_an_environment_elsewhere(
             )
             with urllib.request.urlopen(query, timeout=10) as answer:
                 assert b'"status":"completed"' in answer.read()
-            chat = [installed, "chat", "--url", base]
+            chat = [str(installed), "chat", "--url", base]
             talked = subprocess.run(
                 chat, cwd=tmp_path, input="hello\n", capture_output=True, text=True, check=True
             )
