@@ -9,6 +9,7 @@ COPY pyproject.toml constraints.txt README.md LICENSE alembic.ini /src/
 COPY app /src/app
 COPY alembic /src/alembic
 COPY web /src/web
+COPY clients/python/tarko_client /src/clients/python/tarko_client
 RUN pip install --no-cache-dir --constraint /src/constraints.txt /src
 
 USER 10001

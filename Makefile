@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-NPM_DIR := clients/typescript
+NPM_PACKAGES := clients/typescript examples/react
 
 .PHONY: run test check format lint bench drill clean
 
@@ -32,19 +32,19 @@ bench: .venv/tested
 drill: .venv/served
 	$(BIN)/tarko-server drill $(ARGS)
 
-# What compiles the TypeScript client. Without Node its tests are skipped, which they say.
+# What compiles the TypeScript client and the React example. Without Node their tests are skipped, which they say.
 .PHONY: node
 node:
-	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(NPM_DIR)/node_modules/.installed; \
-	  else echo 'NOT TESTED: the TypeScript client, because there is no npm on this machine.'; fi
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(NPM_PACKAGES:%=%/node_modules/.installed); \
+	  else echo 'NOT TESTED: the TypeScript client and the React example, because there is no npm on this machine.'; fi
 
-$(NPM_DIR)/node_modules/.installed: $(NPM_DIR)/package.json
-	@echo 'Installing what compiles the TypeScript client …'
-	@cd $(NPM_DIR) && npm install --no-fund --no-audit --loglevel=error >/dev/null
+%/node_modules/.installed: %/package.json
+	@echo 'Installing what $* is built with …'
+	@cd $* && npm install --no-fund --no-audit --loglevel=error >/dev/null
 	@touch $@
 
 clean:
-	rm -rf $(NPM_DIR)/node_modules $(NPM_DIR)/dist $(NPM_DIR)/build .venv .tarko .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
+	rm -rf $(foreach package,$(NPM_PACKAGES),$(addprefix $(package)/,node_modules dist build)) .venv .tarko .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

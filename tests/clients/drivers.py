@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager, closing
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -53,7 +53,7 @@ class Result:
     states: list[str]
 
 
-Run = Callable[[Job], Awaitable[Result]]
+Run = Callable[[Job], Coroutine[Any, Any, Result]]
 
 
 def unable(missing: str) -> NoReturn:

@@ -80,6 +80,11 @@ def test_the_wheel_migrates_and_serves_from_an_environment_elsewhere(
             )
             with urllib.request.urlopen(query, timeout=10) as answer:
                 assert b'"status":"completed"' in answer.read()
+            chat = [str(installed), "chat", "--url", base]
+            talked = subprocess.run(
+                chat, cwd=tmp_path, input="hello\n", capture_output=True, text=True, check=True
+            )
+            assert talked.stdout.startswith("Hello!")
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(timeout=30)
@@ -92,7 +97,7 @@ def test_the_code_that_runs_is_the_wheels(installed: Path) -> None:
         [
             python,
             "-c",
-            "import app, app.postgres.migrations as m; print(app.__file__, m.config().get_main_option('script_location'))",
+            "import app, tarko_client, app.postgres.migrations as m; print(app.__file__, tarko_client.__file__, m.config().get_main_option('script_location'))",
         ],
         cwd="/",
         capture_output=True,
@@ -100,6 +105,6 @@ def test_the_code_that_runs_is_the_wheels(installed: Path) -> None:
         check=True,
         env={},
     )
-    code, scripts = found.stdout.split()
-    assert Path(code).is_relative_to(installed.parent.parent)
-    assert Path(scripts).is_relative_to(installed.parent.parent)
+    places = found.stdout.split()
+    assert len(places) == 3
+    assert all(Path(place).is_relative_to(installed.parent.parent) for place in places)

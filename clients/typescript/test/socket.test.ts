@@ -37,7 +37,7 @@ test("more than can be held is not held: the socket is closed, and what came is 
   const first = frames.next();
   socket.onopen?.({} as never);
   assert.deepEqual(socket.sent.map((text) => JSON.parse(text)), [JOIN.join]);
-  const big = "x".repeat(20 * 1024 * 1024);
+  const big = "x".repeat(40 * 1024 * 1024);
   socket.onmessage?.({ data: spelled(1, big) });
   assert.equal((await first).value?.cursor, "evt_s_1");
   socket.onmessage?.({ data: spelled(2, big) });
