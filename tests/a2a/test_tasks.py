@@ -416,3 +416,13 @@ async def test_a_question_whose_session_is_deleted_while_it_is_closed_is_gone(
     task = await paused(caller)
     monkeypatch.setattr(PostgresExchangeStore, "close_question", late)
     assert await caller.error("CancelTask", {"id": task["id"]}) == -32001
+
+
+async def test_a_task_that_is_purged_before_it_is_told_is_gone(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def purged(*_: Any) -> None:
+        return None
+
+    monkeypatch.setattr(PostgresExchangeStore, "get", purged)
+    assert await caller.error("SendMessage", {"message": caller.message()}) == -32001
