@@ -209,6 +209,13 @@ def test_what_is_outside_of_the_task_is_not_told() -> None:
     assert task_of(placed([(None, Draft("note", 1, b"{}", b"{}"))])[0]) is None
 
 
+def test_what_others_write_in_between_is_not_the_tasks() -> None:
+    note = (None, Draft("note", 1, b"{}", metadata("client")))
+    mine = turn(FIRST, [{"type": "text", "delta": "x"}], Ending.completed())
+    with_note = task(placed([mine[0], note, *mine[1:]]), "completed")
+    assert texts_of(with_note) == texts_of(task(placed(mine), "completed")) == ["x"]
+
+
 def test_only_a_turn_that_continues_says_so() -> None:
     tricky = Draft("tool_call", 1, b"{}", metadata("agent", toolCallId='"continues"'))
     assert task_of(placed([(FIRST, tricky)])[0]) == FIRST

@@ -1,15 +1,18 @@
 """Tasks beside Agent Kourier's rows: questions that end otherwise, lists, outages, and what Tarko sees of it."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
 
+import httpx
 import pytest
 
 from app.dialects.a2a import tasks
 from app.errors import StorageUnavailable, TarkoError
 from app.events.ids import new_turn_id
+from app.log import session_log, writers
 from app.log.session_log import Page, SessionLog
 from app.postgres.exchange_store import PostgresExchangeStore
 from app.turns.supervisor import Supervisor
@@ -301,13 +304,20 @@ async def test_the_histories_of_a_repeated_answer_are_one(client: Client, new_ca
 
 
 async def test_a_large_answer_to_a_slow_reader_is_held_by_its_place_alone(
-    client: Client, caller: Caller
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cursor waits, not a queue: while the reader reads nothing, the turn ends and the log lets go of its events."""
+    monkeypatch.setattr(session_log, "WINDOW_BYTES", 2**20)
+    monkeypatch.setattr(writers, "MAX_WAITING_BYTES", 2**18)  # pages of that size, however fast the agent is
     pieces = [f"{n} ".ljust(16_000, "x") for n in range(600)]
     plays(client, "much", saying(*map(said, pieces)))
     parts = client.server.parts.a2a
-    async with caller.send_stream("much") as told:
+    small = [(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)]
+    transport = httpx.AsyncHTTPTransport(socket_options=small)
+    async with (
+        httpx.AsyncClient(base_url=client.server.url, transport=transport, timeout=60) as slow,
+        Caller(Client(client.server, slow)).send_stream("much") as told,
+    ):
         first = await told.first()
         task = first[1]
         [outlet] = [r.outlet for r in parts.readers._open if r.outlet._log.session_id == task["contextId"]]
@@ -318,12 +328,10 @@ async def test_a_large_answer_to_a_slow_reader_is_held_by_its_place_alone(
                     break
         assert outlet.sent < log.head
         assert log.recent(outlet.sent) is None, "the reader has not fallen behind the window"
-        assert sum(page.size for page in log._window) < 16 * 2**20
         events = [first, *await told.rest()]
-    assert list(accumulated(event for event in events if event[0] == "artifact").values()) == [
-        "".join(pieces)
-    ]
-    assert texts_of(await caller.get(task["id"])) == ["".join(pieces)]
+    told_text = list(accumulated(event for event in events if event[0] == "artifact").values())
+    assert told_text == ["".join(pieces)]
+    assert texts_of(events[-1][1]) == told_text
 
 
 async def test_a_drain_ends_the_streams_of_questions_and_waits_for_those_of_turns(
@@ -379,3 +387,42 @@ async def test_a_question_that_is_sent_again_while_its_answer_runs_waits_for_the
     found = await soon(again)
     assert state_of(found.get("task", found)) == "completed"
     await soon(answering)
+
+
+async def test_a_question_that_somebody_else_closes_first_was_canceled_all_the_same(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close = PostgresExchangeStore.close_question
+
+    async def late(store: PostgresExchangeStore, exchange: Any) -> bool:
+        await close(store, exchange)
+        return False
+
+    task = await paused(caller)
+    monkeypatch.setattr(PostgresExchangeStore, "close_question", late)
+    assert state_of(await caller.cancel(task["id"])) == "canceled"
+
+
+async def test_a_question_whose_session_is_deleted_while_it_is_closed_is_gone(
+    client: Client, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close = PostgresExchangeStore.close_question
+
+    async def late(store: PostgresExchangeStore, exchange: Any) -> bool:
+        is_closed = await close(store, exchange)
+        await client.delete(exchange.session_id)
+        return is_closed
+
+    task = await paused(caller)
+    monkeypatch.setattr(PostgresExchangeStore, "close_question", late)
+    assert await caller.error("CancelTask", {"id": task["id"]}) == -32001
+
+
+async def test_a_task_that_is_purged_before_it_is_told_is_gone(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def purged(*_: Any) -> None:
+        return None
+
+    monkeypatch.setattr(PostgresExchangeStore, "get", purged)
+    assert await caller.error("SendMessage", {"message": caller.message()}) == -32001

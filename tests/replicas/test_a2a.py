@@ -18,6 +18,8 @@ async def test_the_other_replica_gets_lists_follows_and_cancels(pair: Pair) -> N
         step.reached.clear()
         async with one.send_stream(message) as told:
             task = (await told.first())[1]
+            while texts_of(await told.until("artifact")) != ["before "]:
+                pass
             await soon(step.reached.wait())
             assert state_of(await two.get(task["id"])) == "working"
             listed = await Caller(pair.two).list(contextId=task["contextId"])

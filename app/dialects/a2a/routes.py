@@ -28,7 +28,6 @@ from app.dialects.a2a.requests import (
     ListTasks,
     NoCall,
     Operation,
-    Refused,
     Send,
     Subscribe,
     call_of,
@@ -131,8 +130,8 @@ class _Endpoint:
                 return await self._subscribe(caller, call, operation)
             case ListTasks():
                 return await self._list(caller, call, operation)
-            case Refused(fault):
-                raise fault
+            case _:
+                raise operation.fault
 
     async def _send(self, caller: Caller, call: Call, send: Send, trace_id: str | None) -> Response:
         sent = await self._tasks.send(caller, send, trace_id)
