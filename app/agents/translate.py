@@ -87,8 +87,8 @@ class Translation:
         self._message_id = ""
         self._tools_message_id = ""
         self._delta_tail = b""
-        self._text: list[str] | None = None
-        self._thinking: list[str] | None = None
+        self._text: list[bytes] | None = None
+        self._thinking: list[bytes] | None = None
         self._thinking_began = 0
         self._tools: dict[str, _Tool] = {}
         self._tool_ids: set[str] | None = None
@@ -183,7 +183,7 @@ class Translation:
                     self._resume(data["messageId"], event.timestamp)
                     self._text = []
                 case "assistant_message_delta" if self._text is not None:
-                    self._text.append(data["delta"])
+                    self._text.append(encode_text(data["delta"])[1:-1])
                 case "assistant_message":
                     self._text = None
                 case "assistant_thinking_delta":
@@ -207,7 +207,7 @@ class Translation:
         if self._thinking is None:
             self._thinking = []
             self._thinking_began = event.timestamp
-        self._thinking.append(data["delta"])
+        self._thinking.append(encode_text(data["delta"])[1:-1])
 
     def _resume(self, message_id: str, at: int) -> None:
         """Open a stored segment, or go on with it: its id ends with its number."""
@@ -229,13 +229,13 @@ class Translation:
         encoded = encode_text(delta)
         self._grow(len(encoded))
         if self._text is not None and self._thinking is None:
-            self._text.append(delta)
+            self._text.append(encoded[1:-1])
             return [self._delta("assistant_message_delta", encoded)]
         drafts = self._close_thinking()
         if self._text is None:
             drafts += self._open_text()
         assert self._text is not None  # noqa: S101 - opened one line above
-        self._text.append(delta)
+        self._text.append(encoded[1:-1])
         drafts.append(self._delta("assistant_message_delta", encoded))
         return drafts
 
@@ -251,7 +251,7 @@ class Translation:
             self._enter()
             self._thinking = []
             self._thinking_began = self._clock()
-        self._thinking.append(delta)
+        self._thinking.append(encoded[1:-1])
         return [self._delta("assistant_thinking_delta", encoded)]
 
     def _delta(self, event_type: str, encoded: bytes) -> Draft:
@@ -290,15 +290,10 @@ class Translation:
     def _close_text(self, finish: FinishReason) -> list[Draft]:
         if self._text is None:
             return []
-        content = "".join(self._text)
-        self._text = None
-        message = {
-            "content": content,
-            "role": "assistant",
-            "finishReason": finish,
-            "messageId": self._message_id,
-        }
-        return [self._draft("assistant_message", message, self._timing() if content else None)]
+        pieces, self._text = self._text, None
+        rest = {"role": "assistant", "finishReason": finish, "messageId": self._message_id}
+        marks = self._timing() if pieces else self._metadata
+        return [Draft("assistant_message", self._clock(), _closing(pieces, rest), marks)]
 
     def _timing(self) -> bytes:
         """Metadata with the milliseconds from the last thing said to the agent to the segment's first and last piece."""
@@ -308,11 +303,10 @@ class Translation:
     def _close_thinking(self) -> list[Draft]:
         if self._thinking is None:
             return []
-        content = "".join(self._thinking)
-        self._thinking = None
+        pieces, self._thinking = self._thinking, None
         duration = max(0, self._clock() - self._thinking_began)
-        message = {"content": content, "durationMs": duration, "messageId": self._message_id}
-        return [self._draft("assistant_thinking_message", message)]
+        rest = {"durationMs": duration, "messageId": self._message_id}
+        return [Draft("assistant_thinking_message", self._clock(), _closing(pieces, rest), self._metadata)]
 
     # ── tools ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -436,6 +430,12 @@ class Translation:
 
     def _draft(self, event_type: str, data: Any, marks: bytes | None = None) -> Draft:
         return Draft(event_type, self._clock(), encode(data), marks or self._metadata)
+
+
+def _closing(pieces: list[bytes], rest: dict[str, Any]) -> bytes:
+    """The data of a message that closes a stretch of deltas, from their encoded texts: a long one is not copied more often
+    than must be."""
+    return b"".join((b'{"content":"', *pieces, b'",', encode(rest)[1:]))
 
 
 def _wrong_shape(event_type: str, key: str, expected: str, found: Any) -> BadEvent:
