@@ -3,16 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+from app.agents.adapters.remote_failures import BadRemoteEvent
 from app.agents.contract import AgentEvent
 
 REMOTE_SESSION = "remote_session"
 """The event by which the agent remembers its session on the remote server."""
 
 _OURS = frozenset({"text", "thinking", "tool_started", "tool_ended", "completed", "failed", REMOTE_SESSION})
-
-
-class BadRemoteEvent(Exception):
-    """The remote server sent what is no event of its dialect; the message says what was expected."""
 
 
 class Told:
