@@ -16,7 +16,8 @@ from app.agents.contract import AgentEvent, Message, Prompt, Scope
 from app.agents.outcome import Cancelled
 from app.errors import AgentLoadError, StorageUnavailable
 from tests.agents.driving import Recorded
-from tests.agents.tarko_server import ABORT, FOLLOW, QUERY, Json, Reply, TarkoServer
+from tests.agents.scripted_http import Json, Reply
+from tests.agents.tarko_server import ABORT, FOLLOW, QUERY, TarkoServer
 from tests.server import until
 
 PROMPT: Prompt = {"text": "hi"}
