@@ -1,10 +1,16 @@
 """What can go wrong between an agent here and its remote server, as the `failed` event that the turn ends with."""
 
+import re
+
 import httpx
 
 from app.agents.contract import Failed
 
+NEVER_PROXIED = ("all://localhost", "all://127.0.0.1", "all://[::1]")
+"""A proxy from the environment is for the way out: it can't reach what listens on this machine."""
+
 _DETAILS_LIMIT = 2_000
+_TOKEN = re.compile(r"[!-~]+")
 
 
 class RemoteFailure(Exception):
@@ -67,3 +73,8 @@ def retry_after(headers: httpx.Headers) -> float | None:
     """The seconds that a `Retry-After` asks for; a date there counts as none."""
     said = headers.get("retry-after", "").strip()
     return float(said) if said.isascii() and said.isdigit() else None
+
+
+def is_token(text: str) -> bool:
+    """Whether it can be sent as a bearer token."""
+    return _TOKEN.fullmatch(text) is not None

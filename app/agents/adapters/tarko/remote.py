@@ -4,7 +4,6 @@ No request is repeated here. The token goes into a header and nowhere else: no m
 """
 
 import json
-import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -12,14 +11,18 @@ from typing import Any
 import httpx
 from httpx_sse import EventSource, ServerSentEvent, SSEError
 
-from app.agents.adapters.remote_failures import BadRemoteEvent, RemoteFailure, lost, retry_after
+from app.agents.adapters.remote_failures import (
+    NEVER_PROXIED,
+    BadRemoteEvent,
+    RemoteFailure,
+    is_token,
+    lost,
+    retry_after,
+)
 from app.errors import AgentLoadError
 from app.events.canonical import NotJson, decode
 
 CONNECT_TIMEOUT = 5.0
-# A proxy from the environment is for the way out: it can't reach what listens on this machine.
-_NEVER_PROXIED = ("all://localhost", "all://127.0.0.1", "all://[::1]")
-_TOKEN = re.compile(r"[!-~]+")
 
 Body = Mapping[str, Any]
 
@@ -69,7 +72,7 @@ class Remote:
             parsed = httpx.URL()
         if parsed.scheme not in ("http", "https") or not parsed.host or parsed.userinfo:
             raise AgentLoadError("The address of a Tarko server is `http://host:port` or `https://…`.")
-        if token and not _TOKEN.fullmatch(token):
+        if token and not is_token(token):
             raise AgentLoadError(
                 "A token is printable ASCII without spaces; that of the Tarko server is not."
             )
@@ -79,7 +82,7 @@ class Remote:
             headers={"authorization": f"Bearer {token}"} if token else {},
             timeout=httpx.Timeout(silence, connect=CONNECT_TIMEOUT),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
-            mounts=dict.fromkeys(_NEVER_PROXIED),
+            mounts=dict.fromkeys(NEVER_PROXIED),
         )
 
     async def aclose(self) -> None:
