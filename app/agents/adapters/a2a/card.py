@@ -129,7 +129,8 @@ def _resolved(named: str | None, address: str) -> tuple[str, bool]:
             raise NotA2A("The agent's card names no address; name the agent's own instead of its card's.")
         return address, False
     try:
-        url = own.join(named)
+        url = httpx.URL(named)
+        url = url if url.scheme else own.join(url)
     except httpx.InvalidURL:
         url = httpx.URL()
     if url.scheme not in _PORTS or not url.host or url.userinfo:

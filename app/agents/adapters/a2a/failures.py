@@ -7,6 +7,7 @@ UNSUPPORTED = -32004
 VERSION_NOT_SUPPORTED = -32009
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
 IDENTITY_REFUSED = -31403
 
 
@@ -104,7 +105,7 @@ _BY_NUMBER = {
     -32005: ("content_type_unsupported", False),
     VERSION_NOT_SUPPORTED: ("remote_version_unsupported", False),
     IDENTITY_REFUSED: ("authentication_failed", False),
-    -32603: ("remote_failed", False),
+    INTERNAL_ERROR: ("remote_failed", False),
 }
 
 
@@ -113,4 +114,6 @@ def _meant(status: int, number: int) -> tuple[str, bool]:
         return _BY_STATUS[status]
     if status >= 500:
         return "remote_unavailable", True
+    if status >= 400 and number == INTERNAL_ERROR:
+        return "remote_refused", False
     return _BY_NUMBER.get(number, ("remote_refused", False))

@@ -6,9 +6,11 @@ look outdated (`forget`).
 """
 
 import asyncio
+import functools
 import itertools
 import json
 import re
+import ssl
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -68,9 +70,10 @@ class Remote:
             timeout=timeout,
             limits=limits,
             mounts=dict.fromkeys(NEVER_PROXIED),
+            verify=_tls(),
         )
-        guarded = strangers or PublicOnly(httpx.AsyncHTTPTransport(limits=limits))
-        self._strangers = httpx.AsyncClient(timeout=timeout, transport=guarded)
+        guarded = strangers or PublicOnly(httpx.AsyncHTTPTransport(verify=_tls(), limits=limits))
+        self._strangers = httpx.AsyncClient(timeout=timeout, transport=guarded, verify=_tls())
         self._numbers = itertools.count(1)
         self._endpoint: Endpoint | None = None
         self._found_at = 0.0
@@ -198,6 +201,12 @@ class Remote:
         if trouble is not None:
             raise trouble
         return without_card(self.address)
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    """One for all agents: reading the certificates takes longer than a request."""
+    return httpx.create_ssl_context()
 
 
 def _headers(options: A2ARemote) -> dict[str, str]:

@@ -1,8 +1,9 @@
 """Sees one turn on a remote agent through: over connections that break, to its task's end, its question, or its abort.
 
 Promises: a message is sent again only when it is sure that it was not taken, or the agent is known to take it once.
-What is said comes from streams that are whole and from snapshots, never from a stream that began in the middle. Whoever
-stops reading, or can't go on, has the remote task canceled before this is over, within `Patience.abort`; the message
+What is said comes from the stream that the message began, and from snapshots of the task. A subscription only tells when
+to look at it: peers put a piece both into its first snapshot and behind it (a2a-sdk 1.3), or begin it in the middle (0.3).
+Whoever stops reading, or can't go on, has the remote task canceled before this is over, within `Patience.abort`; the message
 itself is sent in a task of its own that survives a cancel for as long, as it tells which task to cancel.
 """
 
@@ -36,6 +37,7 @@ from app.agents.contract import AgentEvent, Prompt
 BUSY_TRIES = 5
 FIRST_LOOK = 0.1
 LONGEST_LOOK = 10.0
+RESUBSCRIBE = 5.0
 TAIL = 2.0
 PAGES = 10
 
@@ -75,11 +77,16 @@ class _Watch:
         elif now() - self._since > self._deadline:
             raise NeverEnds(f"The remote task has shown no sign of life for {self._deadline:g} seconds.")
 
-    async def pause(self) -> None:
-        """Wait before the next look."""
-        pause = min(FIRST_LOOK * 2 ** min(self._looks, 16), LONGEST_LOOK)
+    async def pause(self, news: asyncio.Event, look: float) -> None:
+        """Wait before the next look, or until there are news; longer where a look takes long (seconds)."""
+        least = max(FIRST_LOOK, 4 * look) * random.uniform(0.5, 1)  # noqa: S311
+        most = min(FIRST_LOOK * 2 ** min(self._looks, 16), LONGEST_LOOK)
         self._looks += 1
-        await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311
+        await asyncio.sleep(least)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, most * random.uniform(0.5, 1) - least)):  # noqa: S311
+                await news.wait()
+        news.clear()
 
 
 class Turn:
@@ -97,7 +104,6 @@ class Turn:
         self._opening: asyncio.Task[tuple[Any, Results]] | None = None
         self._is_taken = False
         self._doubt: Loss | None = None
-        self._may_subscribe = True
         self._was_cut = False
 
     async def events(self) -> AsyncGenerator[AgentEvent, None]:
@@ -132,15 +138,18 @@ class Turn:
         if self._doubt is not None:
             await self._resolve(self._doubt)
             self._doubt = None
-        if not self._is_taken:
+        if self._is_taken:
+            heard = self._followed()
+        else:
             first, results = await self._begun()
             self._is_taken = True
-        else:
-            yield await self._look()
-            subscribed = await self._subscribed()
-            if subscribed is None:
-                return
-            first, results = subscribed
+            heard = self._streamed(first, results)
+        async with aclosing(heard):
+            async for said in heard:
+                yield said
+
+    async def _streamed(self, first: Any, results: Results) -> AsyncGenerator[list[AgentEvent], None]:
+        """What the stream tells that the message began."""
         async with aclosing(results):
             yield self._take(first)
             while not self._fold.is_settled:
@@ -154,6 +163,47 @@ class Turn:
                     return
                 yield self._take(result)
             yield await self._tail(results)
+
+    async def _followed(self) -> AsyncGenerator[list[AgentEvent], None]:
+        """What the task tells, looked at until it has settled."""
+        news = asyncio.Event()
+        listening = asyncio.create_task(self._listen(news), name="remote subscription")
+        try:
+            while True:
+                began = now()
+                yield await self._look()
+                if self._fold.is_settled:
+                    return
+                await self._watch.pause(news, now() - began)
+        finally:
+            listening.cancel()
+            await asyncio.wait({listening})
+
+    async def _listen(self, news: asyncio.Event) -> None:
+        """Tell that there are news of the task, for as long as the agent lets itself be subscribed to."""
+        while True:
+            try:
+                endpoint = await self._remote.endpoint()
+                if not endpoint.streams:
+                    return
+                await self._subscribe(endpoint, news)
+            except Refused as refused:
+                if not refused.is_temporary:
+                    return
+            except (RemoteFailure, BadRemoteEvent):
+                pass  # what is wrong shows when the task is looked at
+            await asyncio.sleep(RESUBSCRIBE)
+
+    async def _subscribe(self, endpoint: Endpoint, news: asyncio.Event) -> None:
+        params = {"id": self._fold.task_id}
+        results = await self._remote.open(endpoint, "SubscribeToTask", params, self._asked.headers)
+        async with aclosing(results):
+            while (result := await results.next(self._asked.silence)) is not None:
+                if not isinstance(wire.reply(result), wire.Task):
+                    # Also one that says only that the task goes on.
+                    self._fold.signs += 1
+                news.set()
+        news.set()
 
     def _take(self, result: Any) -> list[AgentEvent]:
         said = self._fold.take(wire.reply(result))
@@ -201,28 +251,6 @@ class Turn:
             raise refused
         self._fold.blame(str(refused))
         return said
-
-    async def _subscribed(self) -> tuple[Any, Results] | None:
-        """The stream of a task that goes on, if it begins with the whole task; its first result is that."""
-        endpoint = await self._remote.endpoint()
-        if self._fold.is_settled or not self._may_subscribe or not endpoint.streams:
-            return None
-        try:
-            opened = await self._remote.open(
-                endpoint, "SubscribeToTask", {"id": self._fold.task_id}, self._asked.headers
-            )
-            first = await _first_of(opened, self._asked.silence)
-        except Refused as refused:
-            if refused.is_temporary:
-                raise
-            self._may_subscribe = False
-            return None
-        if wire.is_task(first):
-            return first, opened
-        # It began in the middle: what came before would be missing.
-        self._may_subscribe = False
-        await opened.aclose()
-        return None
 
     # ── the message ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -313,9 +341,8 @@ class Turn:
     # ── what is lost ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _pause(self, loss: Loss | None) -> None:
-        """Wait before the next connection. Raises the loss if there is none."""
+        """Wait before the next connection. Raises the loss if there is none to come."""
         if loss is None:
-            await self._watch.pause()
             return
         if isinstance(loss, Refused) and not loss.is_temporary:
             raise loss

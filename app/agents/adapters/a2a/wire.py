@@ -181,14 +181,6 @@ def reply(result: Any) -> Reply:
     raise BadRemoteEvent("a result must be a task, a message, or an update of a task")
 
 
-def is_task(result: Any) -> bool:
-    """Whether a result is a whole task."""
-    try:
-        return isinstance(reply(result), Task)
-    except BadRemoteEvent:
-        return False
-
-
 def listed_tasks(result: Any) -> tuple[list[Task], str]:
     """The tasks of a page, and where the next one begins, if there is one. Raises BadRemoteEvent."""
     found = _object(result, "a list of tasks")
