@@ -50,10 +50,10 @@ app = typer.Typer(
 
 SETTINGS_HELP = """Every setting can be given by an environment variable; a flag overrules it.
 
-Without a flag of their own, because a list of processes shows flags to everybody: TARKO_TOKENS, TARKO_OPENAI_API_KEY.
+Without a flag of their own, because a list of processes shows flags to everybody: TARKO_TOKENS, TARKO_OPENAI_API_KEY, TARKO_REMOTE_TOKEN, TARKO_A2A_REMOTES.
 
 Others: TARKO_ON_BUSY, TARKO_QUEUE_LIMIT, TARKO_TURN_DEADLINE, TARKO_TURN_SILENCE, TARKO_OUTAGE_LIMIT, TARKO_COOKIE_LIFETIME, TARKO_PING_INTERVAL, TARKO_SEND_TIMEOUT, TARKO_MAX_BODY, TARKO_MAX_EVENT, TARKO_MAX_TURN,
-TARKO_OPENAI_BASE_URL, TARKO_OPENAI_MODEL, TARKO_OPENAI_SYSTEM_PROMPT.
+TARKO_UI_TITLE, TARKO_OPENAI_BASE_URL, TARKO_OPENAI_MODEL, TARKO_OPENAI_MODELS, TARKO_OPENAI_SYSTEM_PROMPT.
 """
 
 Url = Annotated[

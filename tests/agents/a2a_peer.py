@@ -38,7 +38,7 @@ class Step:
     append: bool = False
     metadata: Json | None = None
     raw: Any = None
-    is_silent: bool = False
+    is_endless: bool = False
 
 
 def status(state: str, text: str = "", metadata: Json | None = None) -> Step:
@@ -75,7 +75,7 @@ class A2APeer(ScriptedServer):
     def name_of(self, request: Request) -> str:
         if not isinstance(request.body, dict):
             return request.path
-        method = request.body["method"]
+        method: str = request.body["method"]
         return NEW_NAMES.get(method, method)
 
     @property
@@ -241,6 +241,10 @@ class A2APeer(ScriptedServer):
                 self.held.set()
                 await self.canceled.wait()
                 return
+            while number and self.steps[number - 1].is_endless and self.told < len(self.steps):
+                writer.write(b"9\r\n: ping!\n\n\r\n")
+                await writer.drain()
+                await asyncio.sleep(0)
             body = {"jsonrpc": "2.0", "id": request.body["id"], "result": result}
             if isinstance(result, dict) and "error" in result:
                 body = {**result, "jsonrpc": "2.0"}

@@ -207,6 +207,7 @@ async def test_artifacts_that_come_again_are_told_once(version: str, made: Made)
 
 @both
 async def test_files_are_events_of_their_own(version: str, made: Made) -> None:
+    parts: list[Json]
     if version == "0.3":
         parts = [
             {"file": {"uri": "https://files.example/a.pdf", "name": "a.pdf", "mimeType": "application/pdf"}},
@@ -257,9 +258,13 @@ async def test_a_bare_message_is_a_whole_answer(version: str, made: Made) -> Non
     part = {"text": "Just this"}
     message = {"messageId": "m", "role": "agent", "parts": [part], "kind": "message"}
     raw = message if version == "0.3" else {"message": message}
+
+    def only(after: int) -> list[tuple[int | None, Json]]:
+        return [(None, raw)]
+
     for streams in (True, False):
         async with A2APeer([Step(raw=raw)], version, streams=streams) as peer:
-            peer._results = lambda after, raw=raw: [(None, raw)]  # type: ignore[method-assign, misc]
+            peer._results = only  # type: ignore[method-assign]
             events = await said(made(peer))
             assert events == [{"type": "text", "delta": "Just this"}, {"type": "completed"}]
 
@@ -361,7 +366,8 @@ async def test_a_connection_that_breaks_anywhere_loses_and_doubles_nothing(
             peer.requests.clear()
             peer.taken.clear()
             peer.told, peer.turns, peer.end = 0, 0, None
-            peer.finishes = then != "whole streams"
+            # Nobody subscribes in 0.3, and a task must go on.
+            peer.finishes = then == "it ends alone" or version == "0.3"
             peer.cuts.append(count)
             events = await said(agent, {"session": "s", "turn": f"turn_{count}"})
             if not was_named and events[-1].get("code") == "outcome_unknown":
@@ -381,9 +387,19 @@ async def test_connections_that_break_again_and_again_lose_nothing(made: Made) -
         assert len(peer.asked_for("SubscribeToTask")) >= 5
 
 
-async def test_a_message_of_unknown_outcome_is_not_sent_again(made: Made) -> None:
-    async with A2APeer(STEPS, cuts=deque([0])) as peer:
-        [ending] = await said(made(peer))
+@pytest.mark.parametrize("how", ["a cut", "silence", "an empty stream", "half an answer"])
+async def test_a_message_of_unknown_outcome_is_not_sent_again(how: str, made: Made) -> None:
+    async with A2APeer(STEPS) as peer:
+        if how == "a cut":
+            peer.cuts.append(0)
+        elif how == "silence":
+            peer.refusals["SendStreamingMessage"].append(Reply(wait=asyncio.Event()))
+        elif how == "an empty stream":
+            peer._results = lambda after: [(None, b"id: 1\n\n")]  # type: ignore[method-assign, list-item]
+        else:
+            half = Reply(200, "{", [("content-length", "100")])
+            peer.refusals["SendStreamingMessage"].append(half)
+        [ending] = await said(made(peer, silence=0.2))
         assert (ending["code"], ending["retryable"]) == ("outcome_unknown", True)
         assert len(peer.asked_for("SendStreamingMessage")) == 1
 
@@ -496,16 +512,7 @@ async def test_an_ending_that_never_comes_fails_the_turn_and_cancels_the_task(
 
 
 async def test_a_stream_that_only_stays_alive_is_silent(made: Made) -> None:
-    async with A2APeer(STEPS) as peer:
-        whole = peer._results
-
-        def endless(after: int) -> Any:
-            yield from whole(after)[:3]
-            while True:
-                yield None, b": ping\n\n"
-
-        peer._results = endless  # type: ignore[method-assign]
-        peer.finishes = True
+    async with A2APeer([*STEPS[:3], Step(is_endless=True), *STEPS[3:]], finishes=True) as peer:
         assert heard(await said(made(peer, silence=0.05))) == (TEXT, COMPLETED)
 
 
@@ -518,7 +525,7 @@ async def test_an_agent_that_tells_nothing_of_its_tasks_leaves_the_outcome_unkno
 
 
 async def test_a_task_without_a_name_can_not_be_followed(made: Made) -> None:
-    async with A2APeer(STEPS, cuts=deque([250])) as peer:
+    async with A2APeer(STEPS, cuts=deque([1000])) as peer:
         peer.task_id = ""
         ending = (await said(made(peer)))[-1]
         assert ending["code"] == "outcome_unknown"
@@ -798,8 +805,13 @@ async def test_an_answer_that_is_refused_fails_the_turn(made: Made) -> None:
     async with A2APeer(ASKING) as peer:
         agent = made(peer)
         first = await said(agent)
-        for number, code in ((-32602, "remote_refused"), (-32603, "remote_failed")):
-            peer.refusals["SendStreamingMessage"].append(busy(number))
+        for number, code in (
+            (-32602, "remote_refused"),
+            (-32603, "remote_failed"),
+            (-32004, "session_busy"),
+        ):
+            peer.refusals["SendStreamingMessage"].clear()
+            peer.refusals["SendStreamingMessage"].extend([busy(number)] * turns.BUSY_TRIES)
             assert (await said(agent, later(first)))[-1]["code"] == code
         assert not peer.asked_for("CancelTask")
 

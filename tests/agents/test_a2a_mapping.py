@@ -12,7 +12,7 @@ from app.agents.adapters.a2a.fold import TaskFold
 from app.agents.adapters.a2a.known import Known, remembered
 from app.agents.adapters.a2a.told import Told, recalled
 from app.agents.adapters.a2a.wire import Content, Data, File, Message, StatusUpdate, Task, listed_tasks, reply
-from app.agents.adapters.remote_failures import BadRemoteEvent
+from app.agents.adapters.remote_failures import BadRemoteEvent, RemoteFailure
 from app.agents.contract import AgentEvent
 
 HOST = "http://agent.example"
@@ -135,7 +135,9 @@ def test_the_names_of_this_machine_are_one_host(named: str) -> None:
         ),
     ],
 )
-def test_a_card_that_can_not_be_used_says_why(card: Any, address: str, error: type, code: str) -> None:
+def test_a_card_that_can_not_be_used_says_why(
+    card: Any, address: str, error: type[RemoteFailure], code: str
+) -> None:
     with pytest.raises(error) as raised:
         endpoint_of(card, address)
     assert raised.value.code == code
@@ -155,7 +157,8 @@ def test_a_card_at_the_root_speaks_for_an_address_only_if_it_names_it() -> None:
 def test_what_can_be_a_card() -> None:
     assert is_card(new_card())
     assert is_card(old_card())
-    assert not any(is_card(each) for each in (None, [], {}, {"name": 3}, "x"))
+    others: list[Any] = [None, [], {}, {"name": 3}, "x"]
+    assert not any(is_card(each) for each in others)
 
 
 def test_without_a_card_an_endpoint_is_asked_in_the_oldest_way() -> None:

@@ -18,7 +18,6 @@ from app.agents.adapters.a2a.wire import (
     ArtifactUpdate,
     Content,
     Data,
-    File,
     Message,
     Other,
     Reply,
@@ -102,10 +101,10 @@ class TaskFold:
                     self._told[artifact.id] = told = Told()
                 said = (told.add if reply.appends else told.replace)(artifact.content)
                 return self._say(artifact.id, said)
-            case Message():
+            case message:
                 self.signs += 1
                 self._status = Status("completed")
-                return self._say(reply.id, reply.content)
+                return self._say(message.id, message.content)
 
     def close(self) -> list[AgentEvent]:
         """What is left to say of a task that is settled, the terminal event last."""
@@ -191,9 +190,14 @@ class TaskFold:
             case Data(value):
                 self._data.append(value)
                 return []
-            case File(name, media_type, url, raw):
+            case file:
                 event = {"type": "artifact_file", "artifactId": artifact_id}
-                told = {"name": name, "mediaType": media_type, "url": url, "bytes": raw}
+                told = {
+                    "name": file.name,
+                    "mediaType": file.media_type,
+                    "url": file.url,
+                    "bytes": file.raw,
+                }
                 return [event | {key: value for key, value in told.items() if value}]
 
     def _ask(self, words: Content) -> list[AgentEvent]:

@@ -2,7 +2,8 @@
 
 Promises: a message is sent again only when it is sure that it was not taken, or the agent is known to take it once.
 What is said comes from the stream that the message began, and from snapshots of the task. A subscription only tells when
-to look at it: peers put a piece both into its first snapshot and behind it (a2a-sdk 1.3), or begin it in the middle (0.3).
+to look at it: a2a-sdk 1.3 may put a piece both into its first snapshot and behind it. In 0.3 nobody subscribes: a2a-sdk
+0.3.26 stores every piece once more for each subscriber, so the task itself would say it twice.
 Whoever stops reading, or can't go on, has the remote task canceled before this is over, within `Patience.abort`; the message
 itself is sent in a task of its own that survives a cancel for as long, as it tells which task to cancel.
 """
@@ -184,7 +185,7 @@ class Turn:
         while True:
             try:
                 endpoint = await self._remote.endpoint()
-                if not endpoint.streams:
+                if not endpoint.streams or endpoint.version != "1.0":
                     return
                 await self._subscribe(endpoint, news)
             except Refused as refused:
