@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.agents.adapters.a2a.card import Endpoint, card_urls, endpoint_of, is_card, speaks_for, without_card
@@ -263,6 +263,7 @@ def test_a_list_of_tasks() -> None:
 # ── what is told ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(max_size=4)), st.data())
 def test_pieces_and_snapshots_in_any_order_say_the_text_once(pieces: list[str], data: st.DataObject) -> None:
     told, said, whole = Told(), "", ""

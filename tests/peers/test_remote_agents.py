@@ -60,6 +60,7 @@ async def peer(request: pytest.FixtureRequest) -> AsyncIterator[Peer]:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comeback, "FIRST_PAUSE", 0.002)
+    monkeypatch.setattr(turns, "PACE", 0.01)
     monkeypatch.setattr(turns, "FIRST_LOOK", 0.01)
     monkeypatch.setattr(turns, "LONGEST_LOOK", 0.1)
 

@@ -62,6 +62,8 @@ class Remote:
         if url.scheme not in ("http", "https") or not url.host or url.userinfo:
             raise AgentLoadError("The address of an A2A agent is `http://host:port/path` or `https://…`.")
         self.address = str(url)
+        # For messages: a query may hold a key.
+        self._title = str(url.copy_with(query=None))
         self._options = options
         timeout = httpx.Timeout(options.silence, connect=CONNECT_TIMEOUT)
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
@@ -98,10 +100,18 @@ class Remote:
         self._endpoint = None
 
     async def call(
-        self, endpoint: Endpoint, method: str, params: Json, headers: Mapping[str, str] | None = None
+        self,
+        endpoint: Endpoint,
+        method: str,
+        params: Json,
+        headers: Mapping[str, str] | None = None,
+        *,
+        patience: float | None = None,
     ) -> Any:
-        """The result. Raises RemoteFailure, BadRemoteEvent."""
-        response = await self._post(endpoint, method, params, headers or {}, accept="application/json")
+        """The result, within `patience` seconds of silence if given. Raises RemoteFailure, BadRemoteEvent."""
+        response = await self._post(
+            endpoint, method, params, headers or {}, accept="application/json", patience=patience
+        )
         try:
             return await self._result(response)
         finally:
@@ -114,7 +124,7 @@ class Remote:
         accept = f"{_STREAM}, application/json;q=0.5"
         response = await self._post(endpoint, method, params, headers or {}, accept=accept)
         if response.is_success and _media_type(response) == _STREAM:
-            return Results(_streamed(response, self.address))
+            return Results(_streamed(response, self._title))
         try:
             result = await self._result(response)
         finally:
@@ -122,7 +132,14 @@ class Remote:
         return Results(_alone(result))
 
     async def _post(
-        self, endpoint: Endpoint, method: str, params: Json, headers: Mapping[str, str], *, accept: str
+        self,
+        endpoint: Endpoint,
+        method: str,
+        params: Json,
+        headers: Mapping[str, str],
+        *,
+        accept: str,
+        patience: float | None = None,
     ) -> httpx.Response:
         version = endpoint.version or "0.3"
         # In ASCII, because a prompt may hold lone surrogates, which UTF-8 has no word for.
@@ -131,23 +148,24 @@ class Remote:
         if version == "1.0":
             sent["a2a-version"] = version
         client = self._strangers if endpoint.is_strange else self._own
-        return await self._send(
-            client, client.build_request("POST", endpoint.url, content=content, headers=sent)
-        )
+        asked = client.build_request("POST", endpoint.url, content=content, headers=sent)
+        if patience is not None:
+            asked.extensions["timeout"]["read"] = min(patience, self._options.silence)
+        return await self._send(client, asked)
 
     async def _send(self, client: httpx.AsyncClient, asked: httpx.Request) -> httpx.Response:
         try:
             return await client.send(asked, stream=True)
         except httpx.RequestError as error:
-            raise lost(self.address, error) from error
+            raise lost(self._title, error) from error
 
     async def _result(self, response: httpx.Response) -> Any:
         body = await self._body(response)
         if not response.is_success:
             raise self._refusal(response, body)
         if body is None:
-            raise NotA2A(f"{self.address} does not answer with the JSON of an A2A agent.")
-        return _result_of(body, self.address)
+            raise NotA2A(f"{self._title} does not answer with the JSON of an A2A agent.")
+        return _result_of(body, self._title)
 
     async def _body(self, response: httpx.Response) -> Any:
         """The JSON that was answered, None if it is none."""
@@ -156,7 +174,7 @@ class Remote:
         except NotJson:
             return None
         except httpx.RequestError as error:
-            raise lost(self.address, error) from error
+            raise lost(self._title, error) from error
 
     def _refusal(self, response: httpx.Response, body: Any) -> Refused:
         error = body.get("error") if isinstance(body, dict) else None
@@ -164,7 +182,7 @@ class Remote:
         status = response.status_code
         told = said or f"{status} {response.reason_phrase}"
         return Refused(
-            f"{self.address}: {told}", status=status, number=number, retry_after=retry_after(response.headers)
+            f"{self._title}: {told}", status=status, number=number, retry_after=retry_after(response.headers)
         )
 
     async def _discovered(self) -> Endpoint:

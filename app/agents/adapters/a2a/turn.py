@@ -36,10 +36,12 @@ from app.agents.adapters.remote_failures import BadRemoteEvent, ConnectionLost, 
 from app.agents.contract import AgentEvent, Prompt
 
 BUSY_TRIES = 5
+PACE = 0.1
 FIRST_LOOK = 0.1
 LONGEST_LOOK = 10.0
 RESUBSCRIBE = 5.0
 TAIL = 2.0
+QUICK = 30.0
 PAGES = 10
 
 Loss = ConnectionLost | Refused
@@ -80,7 +82,7 @@ class _Watch:
 
     async def pause(self, news: asyncio.Event, look: float) -> None:
         """Wait before the next look, or until there are news; longer where a look takes long (seconds)."""
-        least = max(FIRST_LOOK, 4 * look) * random.uniform(0.5, 1)  # noqa: S311
+        least = max(PACE, 4 * look) * random.uniform(0.5, 1)  # noqa: S311
         most = min(FIRST_LOOK * 2 ** min(self._looks, 16), LONGEST_LOOK)
         self._looks += 1
         await asyncio.sleep(least)
@@ -421,7 +423,8 @@ class Turn:
                 await self._call("CancelTask", {"id": self._fold.task_id})
 
     async def _call(self, method: str, params: Any) -> Any:
-        return await self._remote.call(await self._remote.endpoint(), method, params, self._asked.headers)
+        endpoint = await self._remote.endpoint()
+        return await self._remote.call(endpoint, method, params, self._asked.headers, patience=QUICK)
 
 
 async def _first_of(results: Results, silence: float) -> Any:

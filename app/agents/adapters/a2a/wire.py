@@ -165,7 +165,8 @@ def reply(result: Any) -> Reply:
     found = _object(result, "a result")
     for wrapper in ("task", "message", "statusUpdate", "artifactUpdate"):
         if len(found) == 1 and wrapper in found:
-            return reply(found[wrapper])
+            found = _object(found[wrapper], f"`{wrapper}`")
+            break
     if "artifact" in found:
         artifact = _artifact(found["artifact"])
         return ArtifactUpdate(
