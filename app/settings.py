@@ -3,8 +3,28 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class A2ARemote(BaseModel):
+    """How one remote A2A agent is talked to. Times are seconds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    token: str | None = Field(None, repr=False, description="Sent as a bearer token; else `remote_token` is.")
+    headers: dict[str, str] = Field({}, repr=False, description="Sent with every request.")
+    session_header: str | None = Field(
+        None, description="The header by which the agent tells conversations apart."
+    )
+    card: bool = Field(
+        default=True, description="Look for the agent's card; else only the endpoint is asked."
+    )
+    version: Literal["1.0", "0.3"] | None = Field(None, description="The only version to speak.")
+    streaming: bool | None = Field(None, description="Ask for streams or don't, whatever the card says.")
+    idempotent: bool = Field(default=False, description="A message that comes twice is taken once.")
+    deadline: float = Field(900, gt=0, description="How long a task may show no sign of life.")
+    silence: float = Field(330, gt=0, description="How long a stream or an answer may say nothing.")
 
 
 class Settings(BaseSettings):
@@ -16,7 +36,9 @@ class Settings(BaseSettings):
     port: int = Field(8888, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     insecure: bool = Field(default=False, description="Listen on a foreign address without tokens.")
     agent: str = Field(
-        "demo", description="`demo`, `openai`, `tarko:<url>` (another server), or `package.module:name`."
+        "demo",
+        description="`demo`, `openai`, `tarko:<url>` (another server), `a2a:<url>` (an A2A agent), or "
+        "`package.module:name`.",
     )
     middleware: str = Field(
         "",
@@ -82,4 +104,11 @@ class Settings(BaseSettings):
     openai_model: str = Field("gpt-4o-mini", description="Its model.")
     openai_models: str = Field("", description="Others that a session may choose, by comma.")
     openai_system_prompt: str | None = Field(None, description="What the model is told first.")
-    remote_token: str | None = Field(None, repr=False, description="Who the `tarko:<url>` agent is there.")
+    remote_token: str | None = Field(
+        None, repr=False, description="The token that a `tarko:<url>` or `a2a:<url>` agent is asked with."
+    )
+    a2a_remotes: dict[str, A2ARemote] = Field(
+        {},
+        repr=False,
+        description="How remote A2A agents are talked to: JSON, by address (see docs/remote-agents.md).",
+    )

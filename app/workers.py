@@ -6,6 +6,7 @@ passed on and waited for; a second one ends everything at once.
 """
 
 import asyncio
+import json
 import logging
 import os
 import signal
@@ -116,7 +117,10 @@ class _Workers:
 def _as_environment(settings: Settings, url: str) -> dict[str, str]:
     """The settings as a worker reads them."""
     values = settings.model_dump(exclude={"workers", "database_url"}, exclude_none=True)
-    return {f"TARKO_{name.upper()}": str(value) for name, value in values.items()} | {
+    told = {
+        name: json.dumps(value) if isinstance(value, dict) else str(value) for name, value in values.items()
+    }
+    return {f"TARKO_{name.upper()}": value for name, value in told.items()} | {
         "TARKO_WORKERS": "1",
         "TARKO_DATABASE_URL": url,
     }

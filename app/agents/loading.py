@@ -1,7 +1,7 @@
 """Turns the name of an agent in the settings into the agent, or says precisely why it can't.
 
-A name is `demo`, `openai`, `tarko:<url>`, `tarko-runtime:<url>` or `package.module:name`, where `name` may have dots. What lies there may be an
-object with `invoke`, a class or a plain function that makes one without arguments, or a bare `invoke`
+A name is `demo`, `openai`, `tarko:<url>`, `tarko-runtime:<url>`, `a2a:<url>` or `package.module:name`, where `name` may
+have dots. What lies there may be an object with `invoke`, a class or a plain function that makes one without arguments, or a bare `invoke`
 function. Names come from the operator's settings only, never from a request: loading runs their code.
 
 What `invoke` returns at run time is the driver's concern; here its shape is checked, so that the mistakes
@@ -16,13 +16,13 @@ import sys
 from collections.abc import AsyncIterable, Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from app.agents.contract import Agent, AgentEvent, Prompt, Scope
 from app.errors import AgentLoadError
-from app.settings import Settings
+from app.settings import A2ARemote, Settings
 
-_REMOTE = re.compile(r"tarko(?P<flat>-runtime)?:(?P<url>.*://.*)")
+_REMOTE = re.compile(r"(?P<kind>tarko|tarko-runtime|a2a):(?P<url>.*://.*)")
 
 
 class BareAgent:
@@ -47,7 +47,7 @@ def load_agent(name: str, settings: Settings) -> Agent:
     if name == "openai":
         return _openai_agent(settings)
     if (remote := _REMOTE.fullmatch(name)) is not None:
-        return _remote_agent(remote["url"], settings, is_flat=remote["flat"] is not None)
+        return _remote_agent(remote["kind"], remote["url"], settings)
     module_name, path = _split(name)
     return _as_agent(_attribute(_imported(module_name), path, name), name)
 
@@ -84,10 +84,23 @@ def _openai_agent(settings: Settings) -> Agent:
     )
 
 
-def _remote_agent(url: str, settings: Settings, *, is_flat: bool) -> Agent:
+def _remote_agent(kind: str, url: str, settings: Settings) -> Agent:
+    if kind == "a2a":
+        from app.agents.adapters.a2a.agent import A2AAgent
+
+        return A2AAgent(url, options=_a2a_options(url, settings))
     from app.agents.adapters.tarko.agent import TarkoAgent
 
-    return TarkoAgent(url, dialect="runtime" if is_flat else "documented", token=settings.remote_token)
+    dialect: Literal["runtime", "documented"] = "runtime" if kind == "tarko-runtime" else "documented"
+    return TarkoAgent(url, dialect=dialect, token=settings.remote_token)
+
+
+def _a2a_options(url: str, settings: Settings) -> A2ARemote:
+    """What the settings say about the agent at that address; a slash at its end makes no difference."""
+    for address, options in settings.a2a_remotes.items():
+        if address.rstrip("/") == url.rstrip("/"):
+            return options if options.token else options.model_copy(update={"token": settings.remote_token})
+    return A2ARemote(token=settings.remote_token)
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -96,7 +109,7 @@ def _split(name: str) -> tuple[str, str]:
         _refuse(f"agent {name!r} names a file; name its module: dots for slashes, no `.py`")
     if not (colon and all(module_name.split(".")) and all(path.split("."))):
         _refuse(
-            f"agent {name!r} is neither `demo` nor `openai` nor of the form `package.module:name` or `tarko:<url>`"
+            f"agent {name!r} is neither `demo` nor `openai` nor of the form `package.module:name`, `tarko:<url>` or `a2a:<url>`"
         )
     return module_name, path
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_settings import SettingsError
 
 from app.errors import ConfigurationError
 from app.settings import Settings
@@ -15,6 +16,9 @@ def load_settings(**flags: Any) -> Settings:
         return Settings(**given)
     except ValidationError as error:
         raise ConfigurationError(_told(error)) from None
+    except SettingsError as error:
+        # Its message names the field, its cause quotes the value.
+        raise ConfigurationError(f"A setting is not the JSON that it must be: {error}") from None
 
 
 def _told(error: ValidationError) -> str:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from app.agents.adapters.tarko.agent import TarkoAgent
 from app.agents.collect import collect
 from app.agents.loading import agent_name, load_agent
 from app.errors import AgentLoadError
-from app.settings import Settings
+from app.settings import A2ARemote, Settings
 
 MODULE = """
 import functools
@@ -284,3 +285,26 @@ def test_loading_the_demo_does_not_import_the_sdk() -> None:
     )
     root = Path(__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", program], cwd=root, timeout=60, check=False).returncode == 0
+
+
+def test_a_remote_a2a_agent_is_made_from_the_settings() -> None:
+    remotes: Any = {
+        "https://a.example/x/": {"headers": {"x-team": "red"}, "deadline": 5},
+        "https://b.example": {"token": "own"},
+    }
+    settings = Settings(remote_token="shared", a2a_remotes=remotes)
+    found = []
+    for url in ("https://a.example/x", "https://b.example/", "https://c.example"):
+        agent = load_agent(f"a2a:{url}", settings)
+        assert agent_name(agent, f"a2a:{url}") == "a2a"
+        options: A2ARemote = agent._options  # type: ignore[attr-defined]
+        found.append((options.token, options.deadline))
+    assert found == [("shared", 5), ("own", 900), ("shared", 900)]
+    assert "red" not in repr(settings)
+    assert "own" not in repr(settings)
+
+
+def test_a_remote_tarko_server_is_an_agent_in_both_dialects() -> None:
+    for name in ("tarko:http://host", "tarko-runtime:http://host"):
+        assert agent_name(load_agent(name, Settings()), name) == "tarko"
+    assert "`a2a:<url>`" in refusal("a2a:")

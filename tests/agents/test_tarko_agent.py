@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 
+from app.agents.adapters import comeback
+from app.agents.adapters.comeback import Patience
 from app.agents.adapters.tarko import turn as turns
 from app.agents.adapters.tarko.agent import TarkoAgent
-from app.agents.adapters.tarko.turn import Patience
 from app.agents.contract import AgentEvent, Message, Prompt, Scope
 from app.agents.driver import Bounds
 from app.agents.outcome import Cancelled
 from app.errors import AgentLoadError, StorageUnavailable
 from tests.agents.driving import Recorded
-from tests.agents.tarko_server import ABORT, FOLLOW, QUERY, Json, Reply, TarkoServer
+from tests.agents.scripted_http import Json, Reply
+from tests.agents.tarko_server import ABORT, FOLLOW, QUERY, TarkoServer
 from tests.server import until
 
 PROMPT: Prompt = {"text": "hi"}
@@ -88,8 +90,8 @@ Made = Callable[..., TarkoAgent]
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "FIRST_PAUSE", 0.002)
-    monkeypatch.setattr(turns, "LONGEST_PAUSE", 0.02)
+    monkeypatch.setattr(comeback, "FIRST_PAUSE", 0.002)
+    monkeypatch.setattr(comeback, "LONGEST_PAUSE", 0.02)
     monkeypatch.setattr(turns, "LOOK_INTERVAL", 0.005)
 
 
@@ -307,10 +309,10 @@ async def test_an_ending_that_never_comes_fails_the_turn(made: Made) -> None:
 
 
 async def test_after_a_steady_while_a_loss_is_a_new_one(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "STEADY", -1.0)
+    monkeypatch.setattr(comeback, "STEADY", -1.0)
     opening = len("retry: 10\n\nid: evt_4\n\n: hello\n\n")
     patience = Patience(losses=0.001, abort=1.0)
-    monkeypatch.setattr(turns, "FIRST_PAUSE", 0.0005)
+    monkeypatch.setattr(comeback, "FIRST_PAUSE", 0.0005)
     async with server_of("nested", cuts=deque([700, *([opening] * 10)])) as server:
         assert heard(await said(made(server, patience=patience))) == SAID
 

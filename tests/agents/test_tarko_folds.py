@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from app.agents.adapters.remote_failures import BadRemoteEvent
 from app.agents.adapters.tarko.flat import FlatFold
 from app.agents.adapters.tarko.nested import NestedFold
-from app.agents.adapters.tarko.told import BadRemoteEvent
 
 Json = dict[str, Any]
 

@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 
 from app import __version__, serving
 from app.cli import app, main
-from app.settings import Settings
+from app.settings import A2ARemote, Settings
+from app.workers import _as_environment
 from tests.commands.conftest import Run
 from tests.commands.scripted_server import ScriptedServer
 
@@ -118,6 +119,19 @@ def test_the_help_of_serve_names_every_setting() -> None:
     assert [name for name in Settings.model_fields if f"TARKO_{name.upper()}" not in told] == []
 
 
+@pytest.mark.parametrize(
+    "value", ["{s3cret", '{"http://a": {"token": ["s3cret"]}}', '{"http://a": {"s3": "s3cret"}}']
+)
+def test_wrong_json_in_a_setting_is_one_line_without_its_value(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TARKO_A2A_REMOTES", value)
+    told = run_alone("serve")
+    assert told.exit_code == 1
+    assert "a2a_remotes" in told.output.lower()
+    assert "s3cret" not in told.output
+
+
 def test_a_wrong_setting_is_one_line_without_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TARKO_MAX_BODY", "s3cret")
     result = run_alone("serve")
@@ -166,3 +180,11 @@ def test_no_server_is_told_with_what_to_do(server: ScriptedServer, run: Run) -> 
     assert result.stderr == (
         "tarko-server: No server answers at http://127.0.0.1:1. Start one with `tarko-server serve`. (no_server)\n"
     )
+
+
+def test_workers_read_the_settings_that_their_parent_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    remotes = {"http://a.example": A2ARemote(token="t", headers={"x": "y"}, streaming=False)}
+    settings = Settings(a2a_remotes=remotes, port=9003, remote_token="r")
+    for name, value in _as_environment(settings, "postgresql://x/y").items():
+        monkeypatch.setenv(name, value)
+    assert Settings() == settings.model_copy(update={"database_url": "postgresql://x/y"})

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from app.agents.adapters.comeback import Patience
 from app.agents.adapters.tarko import turn as turns
 from app.agents.adapters.tarko.agent import TarkoAgent
-from app.agents.adapters.tarko.turn import Patience
 from app.agents.contract import AgentEvent, Prompt, Scope
 from tests.browser.proxy import Proxy, open_proxy
 from tests.conftest import Server, own_database

@@ -13,7 +13,7 @@ def table() -> str:
     """The table in Markdown."""
     rows = ["| variable | default | what it does |", "|---|---|---|"]
     for name, field in Settings.model_fields.items():
-        default = "" if field.default in (None, "") else f"`{str(field.default).lower()}`"
+        default = "" if field.default in (None, "", {}) else f"`{str(field.default).lower()}`"
         rows.append(f"| `TARKO_{name.upper()}` | {default} | {field.description} |")
     return "\n".join(rows) + "\n"
 

@@ -18,6 +18,11 @@ def python_peer() -> Path:
     return _folder("python", HERE / "python" / "requirements.txt") / "bin" / "python"
 
 
+def new_python_peer() -> Path:
+    """The interpreter of the environment with the SDK of 1.0 as a server, which brings a server library of its own."""
+    return _folder("python-1", HERE / "python-1" / "requirements.txt") / "bin" / "python"
+
+
 def js_peer() -> Path:
     """The folder with both generations of the JavaScript SDK."""
     return _folder("js", HERE / "js" / "package.json")
@@ -34,19 +39,8 @@ def _folder(name: str, made_of: Path) -> Path:
 
 def install() -> None:
     """Install what is missing."""
-    folder = python_peer().parents[1]
-    if not is_installed(folder):
-        shutil.rmtree(folder, ignore_errors=True)
-        venv.create(folder, with_pip=True)
-        requirements = HERE / "python" / "requirements.txt"
-        constraints = HERE.parent.parent / "constraints.txt"
-        shared = [
-            line for line in constraints.read_text().splitlines() if not line.lower().startswith("a2a-sdk")
-        ]
-        (folder / "constraints.txt").write_text("\n".join(shared))
-        pip = [str(python_peer()), "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
-        subprocess.run([*pip, "-r", str(requirements), "-c", str(folder / "constraints.txt")], check=True)
-        (folder / "complete").touch()
+    _install_python(python_peer(), HERE / "python" / "requirements.txt")
+    _install_python(new_python_peer(), HERE / "python-1" / "requirements.txt")
     folder = js_peer()
     if not is_installed(folder):
         shutil.rmtree(folder, ignore_errors=True)
@@ -55,6 +49,20 @@ def install() -> None:
         npm = ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--silent"]
         subprocess.run(npm, cwd=folder, check=True)
         (folder / "complete").touch()
+
+
+def _install_python(python: Path, requirements: Path) -> None:
+    folder = python.parents[1]
+    if is_installed(folder):
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    venv.create(folder, with_pip=True)
+    constraints = (HERE.parent.parent / "constraints.txt").read_text().splitlines()
+    shared = [line for line in constraints if not line.lower().startswith("a2a-sdk")]
+    (folder / "constraints.txt").write_text("\n".join(shared))
+    pip = [str(python), "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
+    subprocess.run([*pip, "-r", str(requirements), "-c", str(folder / "constraints.txt")], check=True)
+    (folder / "complete").touch()
 
 
 if __name__ == "__main__":

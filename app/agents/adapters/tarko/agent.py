@@ -11,16 +11,12 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from app.agents.adapters.tarko.remote import (
-    ConnectionLost,
-    NoAnswer,
-    NotTarko,
-    Refused,
-    Remote,
-    RemoteFailure,
-)
-from app.agents.adapters.tarko.told import REMOTE_SESSION, BadRemoteEvent
-from app.agents.adapters.tarko.turn import Asked, Comeback, FlatTurn, NestedTurn, Patience
+from app.agents.adapters.comeback import Comeback, Patience
+from app.agents.adapters.remote_failures import BadRemoteEvent, ConnectionLost, NoAnswer, RemoteFailure
+from app.agents.adapters.scope import traceparent
+from app.agents.adapters.tarko.remote import NotTarko, Refused, Remote
+from app.agents.adapters.tarko.told import REMOTE_SESSION
+from app.agents.adapters.tarko.turn import Asked, FlatTurn, NestedTurn
 from app.agents.contract import AgentEvent, Prompt, Scope
 from app.errors import TarkoError, Unavailable
 
@@ -73,11 +69,8 @@ class TarkoAgent:
             async with aclosing(self._turn(session, scope, prompt).events()) as events:
                 async for event in events:
                     yield event
-        except RemoteFailure as error:
+        except (RemoteFailure, BadRemoteEvent) as error:
             yield error.event()
-        except BadRemoteEvent as error:
-            details = f"The remote server sent what is no event: {error}."
-            yield {"type": "failed", "details": details, "retryable": False, "code": "bad_remote_event"}
         except TarkoError as error:
             is_retryable = isinstance(error, Unavailable)
             yield {"type": "failed", "details": str(error), "retryable": is_retryable, "code": error.code}
@@ -147,11 +140,7 @@ def _content(prompt: Prompt) -> str | list[dict[str, Any]]:
 
 def _headers(scope: Scope) -> dict[str, str]:
     """The turn's id makes a repeated request the same turn, where the server knows idempotency keys."""
-    headers: dict[str, str] = {}
+    headers = traceparent(scope)
     if (turn := scope.get("turn")) is not None:
         headers["idempotency-key"] = turn
-    if (trace := scope.get("trace")) is not None:
-        headers["traceparent"] = (
-            f"00-{trace}-{hashlib.sha256(turn.encode() if turn else b'').hexdigest()[:16]}-01"
-        )
     return headers

@@ -8,7 +8,8 @@ by their message's id, everything else by its own.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from app.agents.adapters.tarko.told import BadRemoteEvent, Told, Unfinished, passed_on, piece, text_of
+from app.agents.adapters.remote_failures import BadRemoteEvent
+from app.agents.adapters.tarko.told import Told, Unfinished, passed_on, piece, text_of
 from app.agents.contract import AgentEvent
 
 _SILENT = frozenset(

@@ -10,7 +10,8 @@ Events of clients are not the agent's and are left out.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from app.agents.adapters.tarko.told import BadRemoteEvent, Told, Unfinished, passed_on, piece, text_of
+from app.agents.adapters.remote_failures import BadRemoteEvent
+from app.agents.adapters.tarko.told import Told, Unfinished, passed_on, piece, text_of
 from app.agents.contract import AgentEvent
 
 _SILENT = frozenset(

@@ -4,7 +4,6 @@ No request is repeated here. The token goes into a header and nowhere else: no m
 """
 
 import json
-import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -12,52 +11,20 @@ from typing import Any
 import httpx
 from httpx_sse import EventSource, ServerSentEvent, SSEError
 
-from app.agents.adapters.tarko.told import BadRemoteEvent
-from app.agents.contract import Failed
+from app.agents.adapters.remote_failures import (
+    NEVER_PROXIED,
+    BadRemoteEvent,
+    RemoteFailure,
+    is_token,
+    lost,
+    retry_after,
+)
 from app.errors import AgentLoadError
 from app.events.canonical import NotJson, decode
 
 CONNECT_TIMEOUT = 5.0
-# A proxy from the environment is for the way out: it can't reach what listens on this machine.
-_NEVER_PROXIED = ("all://localhost", "all://127.0.0.1", "all://[::1]")
-_DETAILS_LIMIT = 2_000
-_TOKEN = re.compile(r"[!-~]+")
 
 Body = Mapping[str, Any]
-
-
-class RemoteFailure(Exception):
-    """The remote server did not do what was asked. `code` and `retryable` are those of the turn that fails so."""
-
-    code = "remote_failed"
-    retryable = False
-
-    def event(self) -> Failed:
-        """The terminal event."""
-        return {
-            "type": "failed",
-            "details": str(self)[:_DETAILS_LIMIT],
-            "retryable": self.retryable,
-            "code": self.code,
-        }
-
-
-class ConnectionLost(RemoteFailure):
-    """The connection broke or fell silent; what was asked may have been done."""
-
-    code = "connection_lost"
-    retryable = True
-
-
-class NoAnswer(RemoteFailure):
-    """There was no connection: nothing was asked."""
-
-    code = "remote_unavailable"
-    retryable = True
-
-
-class Silence(ConnectionLost):
-    """Nothing came for too long."""
 
 
 class NotTarko(RemoteFailure):
@@ -105,7 +72,7 @@ class Remote:
             parsed = httpx.URL()
         if parsed.scheme not in ("http", "https") or not parsed.host or parsed.userinfo:
             raise AgentLoadError("The address of a Tarko server is `http://host:port` or `https://…`.")
-        if token and not _TOKEN.fullmatch(token):
+        if token and not is_token(token):
             raise AgentLoadError(
                 "A token is printable ASCII without spaces; that of the Tarko server is not."
             )
@@ -115,7 +82,7 @@ class Remote:
             headers={"authorization": f"Bearer {token}"} if token else {},
             timeout=httpx.Timeout(silence, connect=CONNECT_TIMEOUT),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
-            mounts=dict.fromkeys(_NEVER_PROXIED),
+            mounts=dict.fromkeys(NEVER_PROXIED),
         )
 
     async def aclose(self) -> None:
@@ -152,7 +119,7 @@ class Remote:
         try:
             await response.aread()
         except httpx.RequestError as error:
-            raise _lost(self.url, error) from error
+            raise lost(self.url, error) from error
         finally:
             await response.aclose()
         raise self._refusal(response)
@@ -172,10 +139,8 @@ class Remote:
     async def _send(self, request: httpx.Request, *, stream: bool) -> httpx.Response:
         try:
             return await self._client.send(request, stream=stream)
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise NoAnswer(f"No server answers at {self.url}.") from error
         except httpx.RequestError as error:
-            raise _lost(self.url, error) from error
+            raise lost(self.url, error) from error
 
     def _refusal(self, response: httpx.Response) -> RemoteFailure:
         status = response.status_code
@@ -184,11 +149,11 @@ class Remote:
         except (ValueError, KeyError, TypeError):
             said = None
         if isinstance(said, str):
-            return Refused(status, f"{self.url}: {said}", _retry_after(response.headers))
+            return Refused(status, f"{self.url}: {said}", retry_after(response.headers))
         if status == 404 or (status < 500 and status not in _MEANT):
             return NotTarko(f"{self.url} answers {status} without the JSON of a Tarko server.")
         told = f"{self.url} answers {status} {response.reason_phrase}."
-        return Refused(status, told, _retry_after(response.headers))
+        return Refused(status, told, retry_after(response.headers))
 
 
 class Frames:
@@ -215,15 +180,9 @@ class Frames:
         except SSEError as error:
             raise NotTarko(f"{self._url} does not answer with an event stream.") from error
         except httpx.RequestError as error:
-            raise _lost(self._url, error) from error
+            raise lost(self._url, error) from error
         finally:
             await self._response.aclose()
-
-
-def _lost(url: str, error: httpx.RequestError) -> ConnectionLost:
-    if isinstance(error, httpx.ReadTimeout):
-        return Silence(f"{url} said nothing for too long.")
-    return ConnectionLost(f"The connection to {url} was lost: {type(error).__name__}.")
 
 
 def _event(frame: ServerSentEvent) -> Any:
@@ -240,9 +199,3 @@ def _sent(body: Body, headers: Mapping[str, str] | None = None) -> dict[str, Any
     # In ASCII, because a prompt may hold lone surrogates, which UTF-8 has no word for.
     content = json.dumps(body).encode()
     return {"content": content, "headers": {"content-type": "application/json", **(headers or {})}}
-
-
-def _retry_after(headers: httpx.Headers) -> float | None:
-    """The seconds that a `Retry-After` asks for; a date there counts as none."""
-    said = headers.get("retry-after", "").strip()
-    return float(said) if said.isascii() and said.isdigit() else None

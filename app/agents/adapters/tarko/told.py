@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from app.agents.adapters.remote_failures import BadRemoteEvent
 from app.agents.contract import AgentEvent
 from app.agents.translate import UNFINISHED_TOOL
 
@@ -12,10 +13,6 @@ REMOTE_SESSION = "remote_session"
 _OURS = frozenset({"text", "thinking", "tool_started", "tool_ended", "completed", "failed", REMOTE_SESSION})
 
 _REASONS = frozenset(UNFINISHED_TOOL.values())
-
-
-class BadRemoteEvent(Exception):
-    """The remote server sent what is no event of its dialect; the message says what was expected."""
 
 
 class Told:

@@ -17,62 +17,19 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from app.agents.adapters.comeback import Comeback, Patience, now, was_steady
+from app.agents.adapters.remote_failures import BadRemoteEvent, ConnectionLost, NoAnswer
 from app.agents.adapters.tarko.flat import FlatFold
 from app.agents.adapters.tarko.nested import NestedFold
-from app.agents.adapters.tarko.remote import (
-    ConnectionLost,
-    Frames,
-    NoAnswer,
-    NotTarko,
-    Refused,
-    Remote,
-    Silence,
-)
-from app.agents.adapters.tarko.told import BadRemoteEvent
+from app.agents.adapters.tarko.remote import Frames, NotTarko, Refused, Remote
 from app.agents.contract import AgentEvent
 
-FIRST_PAUSE = 0.1
-LONGEST_PAUSE = 5.0
-STEADY = 1.0
 BUSY_TRIES = 5
 LOOK_INTERVAL = 0.3
 IDLE_LOOKS = 3
 
 Loss = ConnectionLost | NoAnswer | Refused
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """For how long it is tried, in seconds: to reach the server again, and to have a turn aborted."""
-
-    losses: float = 30.0
-    abort: float = 4.0
-
-
-class Comeback:
-    """When to try again: after a pause that doubles, with jitter, until `patience` seconds after the first loss."""
-
-    def __init__(self, patience: float) -> None:
-        self._patience = patience
-        self._failures = 0
-        self._since: float | None = None
-
-    def went_on(self) -> None:
-        """Something came: the next loss is a new one."""
-        self._failures = 0
-        self._since = None
-
-    async def wait(self, loss: Loss) -> None:
-        """Wait before the next try. Raises the loss when it is not worth one any more."""
-        now = asyncio.get_running_loop().time()
-        self._since = now if self._since is None else self._since
-        pause = min(FIRST_PAUSE * 2 ** min(self._failures, 16), LONGEST_PAUSE) * random.uniform(0.5, 1)  # noqa: S311
-        pause = max(pause, getattr(loss, "retry_after", None) or 0.0)
-        if now + pause - self._since > self._patience:
-            raise loss
-        self._failures += 1
-        await asyncio.sleep(pause)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +129,7 @@ class NestedTurn:
                 began: float | None = None
                 try:
                     frames = await self._connected()
-                    began = _now()
+                    began = now()
                     async with aclosing(frames.events()) as events:
                         async for cursor, event in events:
                             comeback.went_on()
@@ -323,16 +280,7 @@ class FlatTurn:
         return history[ids.index(self._last_before) + 1 :]
 
 
-def was_steady(began: float | None, loss: Loss) -> bool:
-    """Whether the connection was one, for a while: a loss after that is a new one."""
-    return began is not None and not isinstance(loss, Silence) and _now() - began > STEADY
-
-
 def _last_id(history: list[Any]) -> str | None:
     last = history[-1] if history else None
     found = last.get("id") if isinstance(last, dict) else None
     return found if isinstance(found, str) else None
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
