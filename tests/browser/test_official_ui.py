@@ -73,7 +73,7 @@ async def test_a_first_message_streams_thinking_tools_and_markdown(
     await turn.text("look.")
     await expect(ui.answers.first).to_contain_text("Let me look.")
     await turn.say("tool_started", id="a", name="run_command", args={"command": "ls"})
-    await turn.say("tool_started", id="b", name="get_time", args={"zone": "UTC"})
+    await turn.say("tool_started", id="b", name="get_time", args={"path": ["zones", 1]})
     await expect(ui.card("Run Command")).to_be_visible()
     await expect(ui.card("Get Time")).to_be_visible()
     await turn.say("tool_ended", id="b", isError=False, content={"time": "12:00"})

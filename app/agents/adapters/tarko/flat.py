@@ -150,7 +150,7 @@ def _tool_call(event: Mapping[str, Any]) -> list[AgentEvent]:
             "type": "tool_started",
             "id": text_of(event, "toolCallId"),
             "name": text_of(event, "name"),
-            "args": event.get("arguments"),
+            "args": event.get("rawArguments", event.get("arguments")),
         }
     ]
 
