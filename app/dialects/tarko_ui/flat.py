@@ -9,7 +9,8 @@ Deliberate oddities:
   message for the whole segment would have to repeat the segment's text and all its calls with every further call.
 - The empty message that closes a turn which failed or was aborted is silent: it would be an empty bubble.
 - Arguments that the UI shows as text are text: one `path` that is a list takes its page down whenever the session is
-  opened. What the agent said is then in `rawArguments`.
+  opened. A result's list with a null in it does, too, and is told as text. What the agent said is then in
+  `rawArguments` and `rawContent`.
 - An agent's `assistant_streaming_tool_call` is renamed for the same reason: the UI takes it for granted that it is whole.
 
 Source: the events of Tarko's reference server, and what its UI was seen to do with each.
@@ -170,14 +171,17 @@ def _shown(value: Any) -> Any:
 def _tool_result(event: Envelope) -> list[bytes]:
     data = decode(event.data)
     error = {} if data["success"] else {"error": data["error"]}
+    raw = data.get("rawContent", data["content"])
+    is_shown = not (isinstance(raw, list) and None in raw)
     return [
         _flat(
             event,
             event.type,
             toolCallId=data["toolCallId"],
             name=data["name"],
-            content=data.get("rawContent", data["content"]),
+            content=raw if is_shown else data["content"],
             elapsedMs=data["elapsedMs"],
+            **({} if is_shown else {"rawContent": raw}),
             **error,
         )
     ]

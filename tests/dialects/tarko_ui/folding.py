@@ -117,7 +117,10 @@ class OfficialUi:
                 said = told.get("rawArguments", told["arguments"])
                 found.tools[call["id"]] = (call["function"]["name"], said)
             for result in bubble["results"]:
-                found.tools[result["toolCallId"]] += (result["content"], result.get("error"))
+                found.tools[result["toolCallId"]] += (
+                    result.get("rawContent", result["content"]),
+                    result.get("error"),
+                )
             notice = bubble.get("notice", {})
             if "retryable" in notice.get("details", {}):
                 found.error = notice["message"]

@@ -184,6 +184,9 @@ def test_a_result_has_the_value_that_the_tool_gave() -> None:
     assert as_text["content"] == "[1]"
     [nothing] = flat("tool_result", data | {"rawContent": None})
     assert nothing["content"] is None
+    [holey] = flat("tool_result", data | {"content": "[1,null]", "rawContent": [1, None]})
+    assert (holey["content"], holey["rawContent"]) == ("[1,null]", [1, None])
+    assert all("rawContent" not in other for other in (told, as_text, nothing))
     [failed] = flat("tool_result", data | {"success": False, "error": "no"})
     assert failed["error"] == "no"
 

@@ -109,7 +109,7 @@ class FlatFold:
             "type": "tool_ended",
             "id": text_of(event, "toolCallId"),
             "isError": bool(error),
-            "content": event.get("content"),
+            "content": event.get("rawContent", event.get("content")),
         }
         return self._unfinished.take(ended, error)
 
