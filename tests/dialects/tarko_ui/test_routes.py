@@ -402,6 +402,12 @@ def test_an_answer_is_given_its_time_to_arrive() -> None:
     assert answers.left("alice", "a") == 0
     answers.note("alice", "c")
     assert answers.left("alice", "c") == LONGEST_WAY
+    assert list(answers._asked) == [("alice", "c")]
+    now += LONGEST_WAY / 2
+    answers.note("alice", "d")
+    answers.note("alice", "c")
+    assert answers.left("alice", "c") == LONGEST_WAY
+    assert list(answers._asked) == [("alice", "d"), ("alice", "c")]
 
 
 async def test_the_end_waits_for_an_answer_that_is_on_its_way(
@@ -443,6 +449,26 @@ async def test_the_end_comes_later_than_the_answer_that_the_turn_runs(ui: Ui) ->
     step.passed.set()
     await soon(running)
     assert time.monotonic() - answered >= LONGEST_WAY / 2
+
+
+async def test_an_end_that_is_told_inside_of_another_event_holds_nothing_up(
+    ui: Ui, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled: list[str] = []
+
+    async def settle(_: Settling, __: str, session_id: str) -> None:
+        settled.append(session_id)
+
+    monkeypatch.setattr(Settling, "settle", settle)
+    step = Step()
+    note = {"type": "note", "told": {"type": "agent_run_end", "of": {"type": "agent_run_end"}}}
+    session_id = await ui.session(stepping(step, note, said("Hello")))
+    async with ui.opened(session_id) as stream:
+        await stream.upto("assistant_streaming_message")
+        assert settled == []
+        step.passed.set()
+        await stream.upto("agent_run_end")
+    assert settled == [session_id]
 
 
 async def test_the_latest_session_is_the_one_that_was_changed_last(ui: Ui) -> None:
