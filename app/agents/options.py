@@ -11,6 +11,7 @@ Source: Tarko's runtime settings and `POST /sessions/model`.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeAlias
 
 from app.agents.contract import Agent, Json, Model
@@ -84,7 +85,7 @@ class Options:
 
         Raises `BadRequest` (`bad_settings`) that names each unknown setting and each value of a wrong type.
         """
-        problems = list(self._problems(values))
+        problems = list(islice(self._problems(values), 100))
         if problems:
             told = "; ".join(f"{problem['field']} {problem['problem']}" for problem in problems[:3])
             raise BadRequest(
@@ -93,7 +94,7 @@ class Options:
         return {SETTINGS: dict(values)}
 
     def _problems(self, values: Mapping[str, Json]) -> Iterator[dict[str, str]]:
-        for name, value in list(values.items())[:100]:
+        for name, value in values.items():
             described = self.properties.get(name)
             if described is None:
                 yield {"field": name[:200], "problem": "is not a setting of this agent"}

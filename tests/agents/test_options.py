@@ -122,6 +122,13 @@ def test_a_wrong_setting_is_refused_by_name(declared: Options, values: Any, prob
     assert f"{told['field']} {told['problem']}" == problem
 
 
+def test_a_wrong_setting_is_refused_however_many_there_are() -> None:
+    names = [f"s{n}" for n in range(150)]
+    many = options_of(Declaring(None, {"properties": {name: {"type": "boolean"} for name in names}}))
+    with pytest.raises(BadRequest, match="other is not a setting"):
+        many.choosing_settings(dict.fromkeys([*names, "other"], True))
+
+
 def test_every_wrong_setting_is_told_but_no_more_than_a_hundred(declared: Options) -> None:
     with pytest.raises(BadRequest) as refused:
         declared.choosing_settings({f"x{n}": n for n in range(1000)})

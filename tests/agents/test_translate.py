@@ -519,12 +519,16 @@ def test_the_trace_is_on_every_event() -> None:
 
 IDS = st.sampled_from(["a", "b", "a~2"])
 SCALARS = st.none() | st.integers() | st.text(max_size=5)
+ARGUMENTS = st.dictionaries(st.text(max_size=2) | st.just("path"), SCALARS)
+CONTENTS = SCALARS | st.lists(SCALARS, max_size=2)
 EVENTS = st.lists(
     st.one_of(
         st.builds(text, st.text(max_size=4)),
         st.builds(thinking, st.text(max_size=4)),
-        st.builds(started, IDS, st.text(max_size=4), SCALARS | st.dictionaries(st.text(max_size=2), SCALARS)),
-        st.builds(lambda tool, content, bad: ended(tool, content, is_error=bad), IDS, SCALARS, st.booleans()),
+        st.builds(started, IDS, st.text(max_size=4), SCALARS | ARGUMENTS),
+        st.builds(
+            lambda tool, content, bad: ended(tool, content, is_error=bad), IDS, CONTENTS, st.booleans()
+        ),
         st.builds(
             lambda n: {"type": n, "x": 1}, st.sampled_from(["plan", "retrying", "tool_call", "agent_run_end"])
         ),

@@ -11,6 +11,7 @@ from app.agents.adapters.comeback import Patience
 from app.agents.adapters.tarko import turn as turns
 from app.agents.adapters.tarko.agent import TarkoAgent
 from app.agents.contract import AgentEvent, Prompt, Scope
+from app.dialects.tarko_ui import settling
 from tests.browser.proxy import Proxy, open_proxy
 from tests.conftest import Server, own_database
 from tests.server import (
@@ -93,6 +94,7 @@ async def servers(
 async def chain(servers: tuple[Serving, Serving, Proxy], monkeypatch: pytest.MonkeyPatch) -> Chain:
     monkeypatch.setattr(turns, "FIRST_PAUSE", 0.01)
     monkeypatch.setattr(turns, "LOOK_INTERVAL", 0.02)
+    monkeypatch.setattr(settling, "LONGEST_WAY", 0.0)  # no browser is here
     behind, front, between = servers
     between.is_down, between.budget = False, None
     return Chain(await behind.client(), await front.client(), between)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from app.dialects.tarko_ui import settling
 from tests.conftest import Server, own_database
 from tests.server import Client, Json, serving
 from tests.wire.recording import FLAT_SAMPLES, SAMPLES, record, record_flat, written
@@ -15,8 +16,12 @@ DIALECTS = [pytest.param(SAMPLES, record, id="tarko"), pytest.param(FLAT_SAMPLES
 
 @pytest.mark.parametrize(("samples", "recorded"), DIALECTS)
 async def test_six_turns_are_sent_as_the_samples_have_them(
-    embedded_server: Server, samples: Path, recorded: Callable[[Client], Awaitable[list[Json]]]
+    embedded_server: Server,
+    samples: Path,
+    recorded: Callable[[Client], Awaitable[list[Json]]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(settling, "LONGEST_WAY", 0.0)  # no browser is here
     async with own_database(embedded_server) as url, serving(url) as server:
         lines = await recorded(await server.client())
 

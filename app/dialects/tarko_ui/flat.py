@@ -8,6 +8,10 @@ Deliberate oddities:
 - Each tool call comes in an assistant message of its own, since the UI draws a tool's card from `toolCalls` alone. A
   message for the whole segment would have to repeat the segment's text and all its calls with every further call.
 - The empty message that closes a turn which failed or was aborted is silent: it would be an empty bubble.
+- Arguments that the UI shows as text are text: one `path` that is a list takes its page down whenever the session is
+  opened. A result's list with a null in it does, too, and is told as text. What the agent said is then in
+  `rawArguments` and `rawContent`.
+- An agent's `assistant_streaming_tool_call` is renamed for the same reason: the UI takes it for granted that it is whole.
 
 Source: the events of Tarko's reference server, and what its UI was seen to do with each.
 """
@@ -28,8 +32,15 @@ _DELTAS = {
 _DELTA = len(b'{"delta":')
 _NOTHING_SAID = b'{"content":"",'
 _OWN_TYPES = frozenset(
-    {"assistant_streaming_message", "assistant_streaming_thinking_message", "system", "session_created"}
+    {
+        "assistant_streaming_message",
+        "assistant_streaming_thinking_message",
+        "assistant_streaming_tool_call",
+        "system",
+        "session_created",
+    }
 )
+_SHOWN_AS_TEXT = frozenset({"path", "command", "url"})
 _BASE = frozenset({"id", "type", "timestamp"})
 
 
@@ -127,7 +138,9 @@ def _thinking(event: Envelope) -> list[bytes]:
 
 def _tool_call(event: Envelope) -> list[bytes]:
     data = decode(event.data)
-    function = {"name": data["name"], "arguments": encode(data["arguments"]).decode()}
+    said = data["arguments"]
+    arguments = {name: _shown(value) if name in _SHOWN_AS_TEXT else value for name, value in said.items()}
+    function = {"name": data["name"], "arguments": encode(arguments).decode()}
     card = _flat(
         event,
         "assistant_message",
@@ -142,24 +155,33 @@ def _tool_call(event: Envelope) -> list[bytes]:
         event.type,
         toolCallId=data["id"],
         name=data["name"],
-        arguments=data["arguments"],
+        arguments=arguments,
         startTime=event.timestamp,
         tool={"name": data["name"], "description": "", "schema": {}},
+        **({} if arguments == said else {"rawArguments": said}),
     )
     return [card, call]
+
+
+def _shown(value: Any) -> Any:
+    """What the UI can show. It leaves nothing out that is nothing."""
+    return value if value is None or isinstance(value, str) else encode(value).decode()
 
 
 def _tool_result(event: Envelope) -> list[bytes]:
     data = decode(event.data)
     error = {} if data["success"] else {"error": data["error"]}
+    raw = data.get("rawContent", data["content"])
+    is_shown = not (isinstance(raw, list) and None in raw)
     return [
         _flat(
             event,
             event.type,
             toolCallId=data["toolCallId"],
             name=data["name"],
-            content=data.get("rawContent", data["content"]),
+            content=raw if is_shown else data["content"],
             elapsedMs=data["elapsedMs"],
+            **({} if is_shown else {"rawContent": raw}),
             **error,
         )
     ]

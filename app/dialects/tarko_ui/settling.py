@@ -20,12 +20,14 @@ class Settling:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._asked: dict[tuple[str, str], float] = {}
+        self._asked: dict[tuple[str, str], float] = {}  # the one asked longest ago first
 
     def note(self, principal: str, session_id: str) -> None:
         """Note that the principal asks about the session now, or is answered that it is processing."""
         now = self._clock()
-        self._asked = {known: at for known, at in self._asked.items() if now - at < LONGEST_WAY}
+        while self._asked and now - self._asked[oldest := next(iter(self._asked))] >= LONGEST_WAY:
+            del self._asked[oldest]
+        self._asked.pop((principal, session_id), None)
         self._asked[principal, session_id] = now
 
     def left(self, principal: str, session_id: str) -> float:

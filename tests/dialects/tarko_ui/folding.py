@@ -94,7 +94,7 @@ class OfficialUi:
         self._bubble(flat)["thinking"] = flat["content"]
 
     def _tool_call(self, flat: Json) -> None:
-        self.calls[flat["toolCallId"]] = flat["arguments"]
+        self.calls[flat["toolCallId"]] = flat
 
     def _tool_result(self, flat: Json) -> None:
         for bubble in reversed(self.bubbles):
@@ -112,11 +112,15 @@ class OfficialUi:
         for bubble in self.bubbles:
             found.text += bubble["content"]
             for call in bubble.get("toolCalls", []):
-                arguments = json.loads(call["function"]["arguments"])
-                assert arguments == self.calls[call["id"]]
-                found.tools[call["id"]] = (call["function"]["name"], arguments)
+                told = self.calls[call["id"]]
+                assert json.loads(call["function"]["arguments"]) == told["arguments"]
+                said = told.get("rawArguments", told["arguments"])
+                found.tools[call["id"]] = (call["function"]["name"], said)
             for result in bubble["results"]:
-                found.tools[result["toolCallId"]] += (result["content"], result.get("error"))
+                found.tools[result["toolCallId"]] += (
+                    result.get("rawContent", result["content"]),
+                    result.get("error"),
+                )
             notice = bubble.get("notice", {})
             if "retryable" in notice.get("details", {}):
                 found.error = notice["message"]

@@ -156,6 +156,25 @@ def test_a_tool_call_is_a_card_and_then_a_call() -> None:
     }
 
 
+@pytest.mark.parametrize("name", ["path", "command", "url"])
+@pytest.mark.parametrize(("value", "shown"), [(["a", 1], '["a",1]'), (5, "5"), (True, "true"), ({}, "{}")])
+def test_an_argument_that_the_ui_shows_as_text_is_text(name: str, value: Any, shown: str) -> None:
+    """It calls the methods of a text on what it finds, and goes blank where there are none."""
+    said = {name: value, "n": 1}
+    data = {"id": "t", "name": "write", "arguments": said, "type": "function", "messageId": "msg_1"}
+    card, call = flat("tool_call", data)
+    assert json.loads(card["toolCalls"][0]["function"]["arguments"]) == {name: shown, "n": 1}
+    assert (call["arguments"], call["rawArguments"]) == ({name: shown, "n": 1}, said)
+
+
+@pytest.mark.parametrize("value", ["a/b", "", None])
+def test_an_argument_that_is_text_or_nothing_stays(value: Any) -> None:
+    data = {"id": "t", "name": "n", "arguments": {"path": value}, "type": "function", "messageId": "msg_1"}
+    _, call = flat("tool_call", data)
+    assert call["arguments"] == {"path": value}
+    assert "rawArguments" not in call
+
+
 def test_a_result_has_the_value_that_the_tool_gave() -> None:
     data = {"toolCallId": "t", "name": "n", "content": "[1]", "success": True, "elapsedMs": 3}
     [told] = flat("tool_result", data | {"rawContent": [1]})
@@ -165,6 +184,9 @@ def test_a_result_has_the_value_that_the_tool_gave() -> None:
     assert as_text["content"] == "[1]"
     [nothing] = flat("tool_result", data | {"rawContent": None})
     assert nothing["content"] is None
+    [holey] = flat("tool_result", data | {"content": "[1,null]", "rawContent": [1, None]})
+    assert (holey["content"], holey["rawContent"]) == ("[1,null]", [1, None])
+    assert all("rawContent" not in other for other in (told, as_text, nothing))
     [failed] = flat("tool_result", data | {"success": False, "error": "no"})
     assert failed["error"] == "no"
 
@@ -223,7 +245,13 @@ def test_an_event_of_others_is_passed_on_with_its_fields_beside_its_type() -> No
 
 @pytest.mark.parametrize(
     "event_type",
-    ["assistant_streaming_message", "assistant_streaming_thinking_message", "system", "session_created"],
+    [
+        "assistant_streaming_message",
+        "assistant_streaming_thinking_message",
+        "assistant_streaming_tool_call",
+        "system",
+        "session_created",
+    ],
 )
 def test_an_event_of_others_cannot_pass_for_one_of_this_dialect(event_type: str) -> None:
     assert flat(event_type, {"content": "x"})[0]["type"] == f"custom.{event_type}"

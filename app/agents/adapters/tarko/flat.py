@@ -110,7 +110,7 @@ class FlatFold:
             "type": "tool_ended",
             "id": text_of(event, "toolCallId"),
             "isError": bool(error),
-            "content": event.get("content"),
+            "content": event.get("rawContent", event.get("content")),
         }
         return self._unfinished.take(ended, error)
 
@@ -151,7 +151,7 @@ def _tool_call(event: Mapping[str, Any]) -> list[AgentEvent]:
             "type": "tool_started",
             "id": text_of(event, "toolCallId"),
             "name": text_of(event, "name"),
-            "args": event.get("arguments"),
+            "args": event.get("rawArguments", event.get("arguments")),
         }
     ]
 

@@ -4,6 +4,7 @@ A refusal after the session was found is told on the stream, as an error event b
 user nothing of any other status than 200, and locks its input until a turn ends. Such events are not in the log.
 """
 
+import re
 from collections.abc import Awaitable, Callable
 
 from fastapi import Request, Response
@@ -24,7 +25,7 @@ from app.transport.sse import HEADERS, EventStream, TurnStream
 from app.transport.wire import mark, wire_of
 from app.turns.admission import Admitted, Query, TurnRemoved
 
-_END = b'"type":"agent_run_end"'
+_END = re.compile(rb'data: \{"id":"[^"]*","type":"agent_run_end"')
 
 
 class Turns:
@@ -105,12 +106,14 @@ class _SettledStream(Response):
 
         async def settled(message: Message) -> None:
             body = message.get("body", b"")
-            if _END in body:
+            # The end is the last frame. Elsewhere its name may be in what somebody else said.
+            before = body.rfind(b"\n\n", 0, -2)
+            last = 0 if before < 0 else before + 2
+            if _END.match(body, last):
                 self._has_ended = True
-                head, between, last = body[:-2].rpartition(b"\n\n")
-                await wire({**message, "body": head + between})
+                await wire({**message, "body": body[:last]})
                 await self._settle()
-                message = {**message, "body": last + b"\n\n"}
+                message = {**message, "body": body[last:]}
             elif not message["more_body"] and not self._has_ended:
                 message = {**message, "body": self._otherwise}
             await wire(message)
