@@ -23,6 +23,7 @@ from app.dialects.operations import health, metrics
 from app.dialects.tarko import errors
 from app.dialects.tarko.messages import EventEnvelope, Refusal
 from app.dialects.tarko.routes import events, query, sessions, socket
+from app.dialects.tarko_ui import routes as tarko_ui
 from app.postgres.pool import Pool
 from app.settings import Settings
 from app.transport import wire
@@ -86,7 +87,7 @@ class Application:
             for router in _routers(server):
                 self.api.include_router(router)
             self.api.router.routes.append(socket.route(server.parts))
-            self.api.router.routes.extend(_pages())
+            self.api.router.routes.extend([*_pages(), tarko_ui.fonts()])
             yield server
 
     @asynccontextmanager
@@ -117,6 +118,7 @@ def _routers(server: Server) -> list[APIRouter]:
         sessions.router(parts),
         events.router(parts),
         query.router(parts),
+        *tarko_ui.routers(parts, server.settings.ui_title),
         health.router(server.problems),
         metrics.router(server.readings()),
     ]
@@ -139,7 +141,7 @@ class _Assets(StaticFiles):
 
 
 def _is_page(path: str) -> bool:
-    return path == "/" or path.startswith("/assets/")
+    return path == "/" or path.startswith("/assets/") or tarko_ui.is_public(path)
 
 
 def _described(document: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,9 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", description="Address to listen on. Any but a loopback one needs tokens.")
     port: int = Field(8888, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     insecure: bool = Field(default=False, description="Listen on a foreign address without tokens.")
-    agent: str = Field("demo", description="`demo`, `openai`, or `package.module:name`.")
+    agent: str = Field(
+        "demo", description="`demo`, `openai`, `tarko:<url>` (another server), or `package.module:name`."
+    )
     data_dir: Path = Field(Path(".tarko"), description="Where the embedded database lives.")
     database_url: str | None = Field(None, description="A PostgreSQL 15+ server; unset: the embedded one.")
     workers: int = Field(1, ge=1, le=64, description="Processes that serve; each runs turns of its own.")
@@ -49,7 +51,10 @@ class Settings(BaseSettings):
     max_event: int = Field(16 * 2**20, gt=0, description="Largest event of an agent, encoded.")
     max_turn: int = Field(64 * 2**20, gt=0, description="Largest sum of a turn's closing messages, encoded.")
     log_level: str = Field("info", description="`debug`, `info`, `warning` or `error`.")
+    ui_title: str = Field("Tarko", description="What the official UI at `/ui/` calls itself.")
     openai_base_url: str | None = Field(None, description="Where the `openai` agent finds its model.")
     openai_api_key: str | None = Field(None, repr=False, description="Its key; local servers take any.")
     openai_model: str = Field("gpt-4o-mini", description="Its model.")
+    openai_models: str = Field("", description="Others that a session may choose, by comma.")
     openai_system_prompt: str | None = Field(None, description="What the model is told first.")
+    remote_token: str | None = Field(None, repr=False, description="Who the `tarko:<url>` agent is there.")

@@ -11,7 +11,7 @@ from app.agents.contract import Agent
 from app.agents.driver import abandoned_pumps
 from app.agents.loading import agent_name, load_agent
 from app.dialects.operations.metrics import Reading
-from app.dialects.tarko.parts import Parts
+from app.dialects.parts import Parts
 from app.errors import StorageUnavailable
 from app.log.group_commit import GroupCommit
 from app.log.history import HistoryStore
@@ -131,6 +131,8 @@ async def running(
     """
     hosted = load_agent(settings.agent, settings) if agent is None else agent
     async with AsyncExitStack() as stack:
+        if (close := getattr(hosted, "aclose", None)) is not None:
+            stack.push_async_callback(close)
         url, database = await _database(settings, stack)
         await migrate(url)
         pool = Pool(url, size=settings.pool_size)

@@ -8,7 +8,7 @@ to its end; a stream that is cancelled needs neither.
 Source: Agent Handler protocol specification v0.1.
 """
 
-from collections.abc import AsyncIterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 from typing import Any, Literal, NotRequired, Protocol, TypeAlias, TypedDict, runtime_checkable
 
 Json: TypeAlias = Any
@@ -108,6 +108,14 @@ class Message(TypedDict):
     toolCallId: NotRequired[str]
 
 
+class Model(TypedDict):
+    """A model that an agent allows. `displayName` is what people see."""
+
+    id: str
+    provider: str
+    displayName: NotRequired[str]
+
+
 class Transcript(Protocol):
     """The conversation before this turn, read from the session's log, oldest message first."""
 
@@ -115,12 +123,21 @@ class Transcript(Protocol):
         """All earlier messages of the session. Turns that failed or were aborted keep what they had said."""
         ...
 
+    def own_events(self, event_type: str) -> AsyncGenerator[Json, None]:
+        """The data of the agent's own events of that type in earlier turns, oldest first.
+
+        An event of an unknown type that an agent yields is kept in the log; so an agent remembers things of a session
+        by saying them. Clients can't forge such events. Read no further than needed: pages come as they are asked for.
+        """
+        ...
+
 
 class Scope(TypedDict):
     """Where a turn belongs. Agents must tolerate keys that they do not know.
 
     `session` is the conversation's anchor, the same for each of its turns. The others are extensions of this server:
-    the turn's id, the principal that asked, the W3C trace id, and the conversation so far.
+    the turn's id, the principal that asked, the W3C trace id, the conversation so far, and, for an agent that declares
+    them (see `app.agents.options`), the session's model and its settings, defaults filled in.
     """
 
     session: str
@@ -128,11 +145,17 @@ class Scope(TypedDict):
     principal: NotRequired[str]
     trace: NotRequired[str]
     transcript: NotRequired[Transcript]
+    model: NotRequired[Model]
+    settings: NotRequired[Mapping[str, Json]]
 
 
 @runtime_checkable
 class Agent(Protocol):
-    """Anything that runs a turn."""
+    """Anything that runs a turn.
+
+    Optional attributes: `name`, what people call it; `allowed_models` and `settings_schema`, what they may choose; and
+    `aclose`, a coroutine function that is called when its server stops.
+    """
 
     def invoke(self, scope: Scope, prompt: Prompt, /) -> AsyncIterable[AgentEvent]:
         """Run one turn and stream its events. A failure is an event, never an exception.

@@ -3,7 +3,7 @@
 Words in the prompt choose what happens and may be combined: `thinking`, `tools`, `markdown`, `images`,
 `slow`, `long`, `fail`, `crash`, `hang`, `unknown`. Any other prompt gets a short answer that repeats its
 beginning. Parts always come in the same order: thinking, images, tools, the unknown event, the hanging tool,
-text, ending.
+text, ending. Its two settings, `thinking` and `pace`, do for a session what the words do for a prompt.
 
 `crash` raises on purpose: it shows what a server makes of an agent that breaks the contract.
 """
@@ -11,9 +11,10 @@ text, ending.
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, ClassVar
 
-from app.agents.contract import AgentEvent, ImageRef, Prompt, Scope
+from app.agents.contract import AgentEvent, ImageRef, Json, Prompt, Scope
 
 log = logging.getLogger(__name__)
 
@@ -53,13 +54,35 @@ class DemoAgent:
     """Answers after `delay` seconds a token, `slow_delay` if the prompt says `slow`."""
 
     name = "demo"
+    settings_schema: ClassVar[dict[str, Any]] = {
+        "type": "object",
+        "properties": {
+            "thinking": {
+                "type": "boolean",
+                "title": "Think aloud",
+                "description": "Show some reasoning before every answer.",
+                "default": False,
+                "placement": "chat-bottom",
+            },
+            "pace": {
+                "type": "string",
+                "title": "Pace",
+                "description": "How fast the answer is written.",
+                "enum": ["normal", "slow"],
+                "enumLabels": ["Normal", "Slow"],
+                "default": "normal",
+            },
+        },
+    }
 
     def __init__(self, *, delay: float = 0.015, slow_delay: float = 0.1) -> None:
         self._delay = delay
         self._slow_delay = slow_delay
 
     async def invoke(self, scope: Scope, prompt: Prompt, /) -> AsyncIterator[AgentEvent]:
-        words = frozenset(re.findall(r"\w+", prompt["text"].lower())) & _WORDS
+        words = frozenset(re.findall(r"\w+", prompt["text"].lower())) & _WORDS | _wanted(
+            scope.get("settings", {})
+        )
         delay = self._slow_delay if "slow" in words else self._delay
         for event in [*_preface(words, prompt), *_answer(words, prompt)]:
             await asyncio.sleep(delay)
@@ -69,6 +92,18 @@ class DemoAgent:
         if "crash" in words:
             raise RuntimeError("the demo agent crashed, as it was told")
         yield _ending(words)
+
+
+def _wanted(settings: Mapping[str, Json]) -> frozenset[str]:
+    """The words that the session's settings stand for."""
+    return frozenset(
+        word
+        for word, is_wanted in (
+            ("thinking", settings.get("thinking") is True),
+            ("slow", settings.get("pace") == "slow"),
+        )
+        if is_wanted
+    )
 
 
 async def _hang() -> None:

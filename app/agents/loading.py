@@ -1,6 +1,6 @@
 """Turns the name of an agent in the settings into the agent, or says precisely why it can't.
 
-A name is `demo`, `openai` or `package.module:name`, where `name` may have dots. What lies there may be an
+A name is `demo`, `openai`, `tarko:<url>`, `tarko-runtime:<url>` or `package.module:name`, where `name` may have dots. What lies there may be an
 object with `invoke`, a class or a plain function that makes one without arguments, or a bare `invoke`
 function. Names come from the operator's settings only, never from a request: loading runs their code.
 
@@ -11,6 +11,7 @@ that can be seen without a turn are seen at start.
 import difflib
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import AsyncIterable, Callable
 from pathlib import Path
@@ -20,6 +21,8 @@ from typing import Any, NoReturn
 from app.agents.contract import Agent, AgentEvent, Prompt, Scope
 from app.errors import AgentLoadError
 from app.settings import Settings
+
+_REMOTE = re.compile(r"tarko(?P<flat>-runtime)?:(?P<url>.*://.*)")
 
 
 class BareAgent:
@@ -42,6 +45,8 @@ def load_agent(name: str, settings: Settings) -> Agent:
         return DemoAgent()
     if name == "openai":
         return _openai_agent(settings)
+    if (remote := _REMOTE.fullmatch(name)) is not None:
+        return _remote_agent(remote["url"], settings, is_flat=remote["flat"] is not None)
     module_name, path = _split(name)
     return _as_agent(_attribute(_imported(module_name), path, name), name)
 
@@ -58,10 +63,17 @@ def _openai_agent(settings: Settings) -> Agent:
 
     return OpenAIChatAgent(
         model=settings.openai_model,
+        other_models=filter(None, map(str.strip, settings.openai_models.split(","))),
         base_url=settings.openai_base_url,
         api_key=settings.openai_api_key,
         system_prompt=settings.openai_system_prompt,
     )
+
+
+def _remote_agent(url: str, settings: Settings, *, is_flat: bool) -> Agent:
+    from app.agents.adapters.tarko.agent import TarkoAgent
+
+    return TarkoAgent(url, dialect="runtime" if is_flat else "documented", token=settings.remote_token)
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -69,7 +81,9 @@ def _split(name: str) -> tuple[str, str]:
     if "/" in module_name or module_name.endswith(".py"):
         _refuse(f"agent {name!r} names a file; name its module: dots for slashes, no `.py`")
     if not (colon and all(module_name.split(".")) and all(path.split("."))):
-        _refuse(f"agent {name!r} is neither `demo` nor `openai` nor of the form `package.module:name`")
+        _refuse(
+            f"agent {name!r} is neither `demo` nor `openai` nor of the form `package.module:name` or `tarko:<url>`"
+        )
     return module_name, path
 
 

@@ -76,6 +76,8 @@ class Translation:
         self._began = clock()
         self._said = 0
         self._segments = 0
+        self._asked = self._began
+        self._answered = self._began
         self._message_id = ""
         self._tools_message_id = ""
         self._delta_tail = b""
@@ -134,6 +136,7 @@ class Translation:
 
     def end(self, ending: Ending) -> list[Draft]:
         """The events that close the turn, `agent_run_end` last."""
+        marks = metadata("server", self._trace_id, iterations=max(1, self._segments))
         drafts: list[Draft] = self._close_thinking()
         if self._text is None:
             drafts += self._open_text()
@@ -152,7 +155,7 @@ class Translation:
         }
         if ending.data is not ABSENT:
             end["data"] = ending.data
-        drafts.append(self._draft("agent_run_end", end, server))
+        drafts.append(self._draft("agent_run_end", end, marks))
         return drafts
 
     def recall(self, events: Iterable[Envelope]) -> None:
@@ -161,9 +164,9 @@ class Translation:
             data = decode(event.data)
             match event.type:
                 case "user_message":
-                    self._began = event.timestamp
+                    self._began = self._asked = event.timestamp
                 case "assistant_message_start":
-                    self._resume(data["messageId"])
+                    self._resume(data["messageId"], event.timestamp)
                     self._text = []
                 case "assistant_message_delta" if self._text is not None:
                     self._text.append(data["delta"])
@@ -174,28 +177,32 @@ class Translation:
                 case "assistant_thinking_message":
                     self._thinking = None
                 case "tool_call":
-                    self._resume(data["messageId"])
+                    self._resume(data["messageId"], event.timestamp)
                     self._leave()
                     self._tools[data["id"]] = _Tool(
                         data["id"], data["id"], data["name"], event.timestamp, event.metadata
                     )
                 case "tool_result":
                     self._forget_tool(data["toolCallId"])
+                    self._asked = event.timestamp
                 case _:
                     pass
 
     def _recall_thinking(self, event: Envelope, data: dict[str, Any]) -> None:
-        self._resume(data["messageId"])
+        self._resume(data["messageId"], event.timestamp)
         if self._thinking is None:
             self._thinking = []
             self._thinking_began = event.timestamp
         self._thinking.append(data["delta"])
 
-    def _resume(self, message_id: str) -> None:
-        """Open a stored segment: its id ends with its number."""
-        self._segments = int(message_id.rpartition("_")[2]) - 1
+    def _resume(self, message_id: str, at: int) -> None:
+        """Open a stored segment, or go on with it: its id ends with its number."""
+        number = int(message_id.rpartition("_")[2])
+        answered = self._answered if number == self._segments else at
+        self._segments = number - 1
         self._message_id = ""
         self._enter()
+        self._answered = answered
 
     # ── text and thinking ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -249,6 +256,7 @@ class Translation:
         """Open a segment, unless one is open."""
         if not self._message_id:
             self._segments += 1
+            self._answered = self._clock()
             self._message_id = f"msg_{self.turn_id.removeprefix('turn_')}_{self._segments}"
             self._tools_message_id = ""
             self._delta_tail = b',"messageId":"' + self._message_id.encode() + b'"}'
@@ -276,7 +284,12 @@ class Translation:
             "finishReason": finish,
             "messageId": self._message_id,
         }
-        return [self._draft("assistant_message", message)]
+        return [self._draft("assistant_message", message, self._timing() if content else None)]
+
+    def _timing(self) -> bytes:
+        """Metadata with the milliseconds from the last thing said to the agent to the segment's first and last piece."""
+        first, last = max(0, self._answered - self._asked), max(0, self._clock() - self._asked)
+        return metadata("agent", self._trace_id, ttftMs=first, ttltMs=last)
 
     def _close_thinking(self) -> list[Draft]:
         if self._thinking is None:
@@ -357,6 +370,7 @@ class Translation:
 
     def _tool_result(self, tool: _Tool, *, content: str, error: str | None, raw: Any = "") -> Draft:
         self._forget_tool(tool.id)
+        self._asked = self._clock()
         result: dict[str, Any] = {
             "toolCallId": tool.id,
             "name": tool.name,

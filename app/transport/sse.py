@@ -84,13 +84,16 @@ class EventStream(Response):
         start: Start,
         *,
         spell: Callable[[Sequence[Envelope]], bytes],
-        event_id: Callable[[int], bytes],
+        event_id: Callable[[int], bytes] | None,
         readers: Readers,
         release: Callable[[], None],
         send_timeout: float,
         turn: TurnStream | None = None,
     ) -> None:
-        """`release` is called once, when the stream has ended."""
+        """`release` is called once, when the stream has ended.
+
+        Without `event_id` the stream names no places: it opens with a comment, and nobody can resume it.
+        """
         super().__init__(headers=HEADERS)
         del self.headers["content-length"]
         self._log = log
@@ -112,8 +115,7 @@ class EventStream(Response):
             self._release()
 
     async def _stream(self, receive: Receive, send: Send) -> None:
-        opening = opening_frame(self._event_id(self._cursor.place), random.randint(*RETRY_MS))  # noqa: S311 - jitter
-        await send(_body(opening))
+        await send(self._opening())
         outlet = Outlet(self._log, self._cursor, send, self._messages, send_timeout=self._send_timeout)
         reader = Registration(outlet, PING, ends_by_itself=self._cursor.turn_id is not None)
         turn = self._turn
@@ -139,10 +141,15 @@ class EventStream(Response):
             outlet.close()
         if turn is not None and reason is not None and not isinstance(reason, ServerStops):
             turn.gone()
-        if isinstance(reason, ServerStops):
+        if isinstance(reason, ServerStops) and self._event_id is not None:
             await send(_body(cursor_frame(self._event_id(outlet.sent))))
         if reason is None or isinstance(reason, ServerStops):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _opening(self) -> Message:
+        if self._event_id is None:
+            return PING
+        return _body(opening_frame(self._event_id(self._cursor.place), random.randint(*RETRY_MS)))  # noqa: S311 - jitter
 
     def _say_farewell(self, outlet: Outlet, is_removed: bool) -> None:
         if is_removed and self._turn is not None and not outlet.closed.done():

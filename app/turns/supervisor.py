@@ -15,12 +15,13 @@ from typing import Any, TypeVar
 
 from app.agents.contract import Agent, Scope
 from app.agents.driver import Bounds
+from app.agents.options import options_of
 from app.agents.translate import MAX_EVENT, MAX_TURN, Translation
 from app.errors import BadRequest, NotFound, SessionBusy, ShuttingDown, StorageUnavailable
 from app.events.canonical import NotJson
 from app.events.ending import Ending
 from app.events.envelope import Draft, Placed, now_ms, place
-from app.events.ids import is_turn_id, new_turn_id
+from app.events.ids import is_turn_id, new_session_id, new_turn_id
 from app.log.group_commit import GroupCommit
 from app.log.hints import Hints
 from app.log.logs import Logs
@@ -29,6 +30,7 @@ from app.log.store import EventStore, Fence
 from app.log.writers import TurnWriter
 from app.sessions.session import Session
 from app.turns.admission import Admitted, Key, KeyReused, OnBusy, Query, QueuedTurn, QueueFull, TurnRemoved
+from app.turns.aside import ask_aside
 from app.turns.queue_store import QueueStore
 from app.turns.recovery import Recovery
 from app.turns.transcript import LogTranscript
@@ -74,7 +76,10 @@ class Stores:
 
 
 class Supervisor:
-    """The turns of one process. `replica_id` names the process in the turns that it owns."""
+    """The turns of one process. `replica_id` names the process in the turns that it owns.
+
+    `options` is what each agent lets people choose in a session.
+    """
 
     def __init__(
         self,
@@ -87,7 +92,9 @@ class Supervisor:
         replica_id: str,
         limits: Limits = Limits(),
     ) -> None:
+        """Raises `AgentLoadError` when what an agent declares is not well formed."""
         self._agents = agents
+        self.options = {name: options_of(agent) for name, agent in agents.items()}
         self._stores = stores
         self._commit = commit
         self._logs = logs
@@ -367,6 +374,17 @@ class Supervisor:
         if running is not None and running.first_place <= at:
             await self.abort(session_id, running.id)
 
+    async def ask_aside(self, session: Session, text: str, patience: float) -> str | None:
+        """What the session's agent says to a text outside of the session; None when it does not say so in time.
+
+        Raises `NotFound` when the agent is not served here, `ShuttingDown`.
+        """
+        if self.is_draining:
+            raise ShuttingDown("The server is shutting down.")
+        scope: Scope = {"session": new_session_id(), "principal": session.principal}
+        bounds = self._limits.bounds
+        return await ask_aside(self._agent(session), scope, {"text": text}, patience=patience, bounds=bounds)
+
     async def drain(self, grace: float) -> None:
         """Admit no more turns and end those that run, within `grace` seconds. Turns that wait are left to others.
 
@@ -463,6 +481,11 @@ class Supervisor:
         }
         if trace_id is not None:
             scope["trace"] = trace_id
+        options = self.options[session.agent]
+        if (model := options.model(session.attributes)) is not None:
+            scope["model"] = model
+        if options.schema is not None:
+            scope["settings"] = options.settings(session.attributes)
         return scope
 
     def _has_ended(self, session_id: str, turn: Turn, receipt: Receipt) -> None:

@@ -4,10 +4,11 @@ Only turns' events count: a client's own events never enter it. A tool that has 
 one that says so, since models refuse a call without a result.
 """
 
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
 from typing import Any
 
-from app.agents.contract import ImageRef, Message
+from app.agents.contract import ImageRef, Json, Message
 from app.agents.prompt import prompt_of
 from app.events.canonical import decode
 from app.events.envelope import Envelope
@@ -27,12 +28,23 @@ class LogTranscript:
     async def messages(self) -> list[Message]:
         """All messages of the turns before, oldest first."""
         events: list[Envelope] = []
+        async with aclosing(self._pages()) as pages:
+            async for page in pages:
+                events += [event for event in page if event.type in _TYPES and event.turn_id is not None]
+        return fold(events)
+
+    async def own_events(self, event_type: str) -> AsyncGenerator[Json, None]:
+        """The data of the agent's own events of that type, oldest first."""
+        async with aclosing(self._pages()) as pages:
+            async for page in pages:
+                for event in page:
+                    if event.type == event_type and event.turn_id is not None:
+                        yield decode(event.data)
+
+    async def _pages(self) -> AsyncGenerator[Sequence[Envelope], None]:
         after = 0
-        while True:
-            page = await self._store.read(self._session_id, Slice(after, self._upto, whole_turn=""))
-            if not page:
-                return fold(events)
-            events += [event for event in page if event.type in _TYPES and event.turn_id is not None]
+        while page := await self._store.read(self._session_id, Slice(after, self._upto, whole_turn="")):
+            yield page
             after = page[-1].place
 
 

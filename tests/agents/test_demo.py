@@ -7,9 +7,10 @@ from itertools import pairwise
 import pytest
 
 from app.agents.collect import collect
-from app.agents.contract import AgentEvent, ImageRef
+from app.agents.contract import AgentEvent, ImageRef, Scope
 from app.agents.demo import DemoAgent
 from app.agents.driver import Bounds
+from app.agents.options import options_of
 from app.agents.outcome import Cancelled, Completed, Failed
 from tests.agents.driving import Recorded
 
@@ -35,6 +36,17 @@ async def test_any_other_prompt_is_greeted_and_its_beginning_repeated() -> None:
 
 async def test_a_long_prompt_is_repeated_in_part() -> None:
     assert f"“{'x' * 60}…”" in answer(await said("x" * 100))
+
+
+async def test_its_settings_do_what_words_do() -> None:
+    agent = DemoAgent(delay=0, slow_delay=0)
+    scope: Scope = {"session": "s", "settings": {"thinking": True, "pace": "slow"}}
+    assert (await anext(agent.invoke(scope, {"text": "hi"})))["type"] == "thinking"
+    assert options_of(agent).settings({}) == {"thinking": False, "pace": "normal"}
+    lasted = DemoAgent(delay=0, slow_delay=10)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.02):
+            await anext(lasted.invoke(scope, {"text": "hi"}))
 
 
 async def test_nothing_said_is_said_so() -> None:

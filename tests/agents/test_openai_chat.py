@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import pytest
@@ -71,6 +71,10 @@ class Earlier:
 
     async def messages(self) -> list[Message]:
         return self._messages
+
+    async def own_events(self, event_type: str) -> AsyncGenerator[Any, None]:
+        raise AssertionError(event_type)
+        yield
 
 
 def without_delta() -> dict[str, Any]:
@@ -404,7 +408,7 @@ async def test_silence_is_a_timeout(kit: Kit, server: OpenAIServer, reply: Reply
 
 
 async def test_a_transcript_that_can_not_be_read_fails_the_turn(kit: Kit) -> None:
-    class Broken:
+    class Broken(Earlier):
         async def messages(self) -> list[Message]:
             raise StorageUnavailable("no database")
 
@@ -484,3 +488,15 @@ async def test_its_events_are_strict_json(kit: Kit, server: OpenAIServer) -> Non
     events: list[AgentEvent] = recorded.events
     assert json.loads(json.dumps(events, allow_nan=False)) == events
     assert events[0]["args"] == '{"x": NaN}'
+
+
+async def test_a_session_may_choose_another_model(kit: Kit, server: OpenAIServer) -> None:
+    agent = kit.agent(other_models=["large"])
+    assert [model["id"] for model in agent.allowed_models] == ["m", "large"]
+    scopes: list[Scope] = [
+        {"session": "s"},
+        {"session": "s", "model": {"id": "large", "provider": "openai"}},
+    ]
+    for scope in scopes:
+        assert [event async for event in agent.invoke(scope, {"text": "hi"})][-1]["type"] == "completed"
+    assert [request.body["model"] for request in server.requests] == ["m", "large"]

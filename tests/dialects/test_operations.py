@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app import __version__
 from app.agents.contract import AgentEvent
-from app.dialects.tarko.routes.query import trace_id_of
+from app.dialects.asking import trace_id_of
 from app.errors import StorageUnavailable
 from tests.conftest import Server, own_database
 from tests.server import COMPLETED, HEADERS, Client, Step, serving, soon

@@ -5,7 +5,7 @@ import json
 import pytest
 from starlette.requests import HTTPConnection
 
-from app.dialects.tarko.parts import principal_of
+from app.dialects.parts import principal_of
 from app.dialects.tarko.socket import (
     AbortQuery,
     Answers,

@@ -8,6 +8,7 @@ from typing import Any
 
 from app.agents.contract import Agent, AgentEvent, Prompt, Scope
 from app.agents.driver import Bounds
+from app.agents.options import options_of
 from app.events.canonical import decode
 from app.events.envelope import Envelope
 from app.log.group_commit import GroupCommit
@@ -65,7 +66,8 @@ class Process:
     async def new_session(self, run: Run, principal: str = "alice") -> Session:
         """A session whose agent is this one."""
         name = f"agent {len(self.agents)}"
-        self.agents[name] = ScriptedAgent(run)
+        self.agents[name] = agent = ScriptedAgent(run)
+        self.supervisor.options[name] = options_of(agent)
         return await self.directory.create(principal, name)
 
     async def start(self, session: Session, query: Query = HI) -> str:

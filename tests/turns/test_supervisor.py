@@ -11,6 +11,7 @@ import pytest
 
 from app.agents.contract import AgentEvent, Prompt, Scope
 from app.agents.driver import Bounds, abandoned_pumps
+from app.agents.options import Options
 from app.errors import (
     BadRequest,
     NotFound,
@@ -21,6 +22,7 @@ from app.errors import (
     StorageUnavailable,
 )
 from app.events.envelope import Draft, Placed
+from app.sessions.session import Change
 from app.turns.admission import Key, Query
 from app.turns.deletion import delete_session, finish_deletions
 from app.turns.queue_store import MemoryQueueStore
@@ -876,3 +878,28 @@ async def test_a_deletion_that_cannot_be_finished_holds_no_other_up(caplog: pyte
         assert await stores.types(third.id) == ["session_start", "session_end"]
         assert await stores.types(first.id) == ["session_start"]
         assert f"{first.id} is not deleted yet" in caplog.text
+
+
+async def test_what_was_chosen_for_the_session_reaches_the_agent(one: Process) -> None:
+    scopes: list[Scope] = []
+
+    async def run(scope: Scope, _prompt: Prompt) -> Events:
+        scopes.append(scope)
+        yield COMPLETED
+
+    session = await one.new_session(run)
+    assert one.supervisor.options[session.agent] == Options()
+    small, large = ({"id": name, "provider": "acme"} for name in ("small", "large"))
+    schema = {"properties": {"deep": {"type": "boolean", "default": False}}}
+    one.supervisor.options[session.agent] = options = Options((small, large), schema)  # type: ignore[arg-type]
+    await one.ending(session, await one.start(session))
+    change = Change(
+        attributes=options.choosing_model("large", None) | options.choosing_settings({"deep": True})
+    )
+    changed = await one.directory.update(session.id, session.principal, change)
+    await one.ending(session, await one.start(changed.session))
+
+    assert [(scope["model"]["id"], scope["settings"]) for scope in scopes] == [
+        ("small", {"deep": False}),
+        ("large", {"deep": True}),
+    ]

@@ -131,3 +131,27 @@ async def test_the_transcript_ends_at_its_place_and_leaves_out_clients_events(
     assert await LogTranscript(stores.events, session, head.place).messages() == told
     assert await LogTranscript(stores.events, session, head.place - 2).messages() == told[:1]
     assert await LogTranscript(stores.events, session, 2).messages() == []
+
+
+async def test_an_agent_finds_its_own_events_again_and_no_forged_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transcript, "Slice", partial(Slice, limit=2))
+    stores = memory_stores()
+    session, turn_id = await stores.new_session(), "turn_x"
+    await stores.append(session, draft("plan", {"forged": True}))
+    translation = Translation(turn_id, "demo")
+    await stores.turns.start(turn_id, session, translation.begin("q"), owner="me", trace_id=None)
+    said = [
+        *translation.take({"type": "plan", "step": 1}),
+        *translation.take(text("a")),
+        *translation.take({"type": "plan", "step": 2}),
+        *translation.end(Ending.completed()),
+    ]
+    await stores.events.write([of_turn(session, turn_id, 3, said, ending=Ending.completed())])
+    head = await stores.events.head(session)
+    assert head is not None
+    found = LogTranscript(stores.events, session, head.place)
+    assert [data async for data in found.own_events("plan")] == [{"step": 1}, {"step": 2}]
+    assert [data async for data in found.own_events("other")] == []
+    assert [data async for data in LogTranscript(stores.events, session, 4).own_events("plan")] == []

@@ -1,6 +1,6 @@
-"""Records what six turns send on each way out, with ids and times made the same each time.
+"""Records what six turns send on each way out of a dialect, with ids and times made the same each time.
 
-`python -m tests.wire.recording` writes `tarko.jsonl` anew; a changed line in review is a changed promise.
+`python -m tests.wire.recording` writes the samples anew; a changed line in review is a changed promise.
 """
 
 import asyncio
@@ -14,12 +14,22 @@ from app.agents.contract import AgentEvent, Prompt, Scope
 from tests.server import COMPLETED, Client, Json, Script, Step, said, saying, serving, soon
 
 SAMPLES = Path(__file__).parent / "tarko.jsonl"
+FLAT_SAMPLES = Path(__file__).parent / "tarko_ui.jsonl"
 PROVENANCE = (
     "Recorded from this server by tests/wire/recording.py. The envelope, the types and the frames are those of Tarko's "
     "Agent Protocol page, chapter 'Server Protocol' (docs); agent_run_*, assistant_thinking_*, messageId, elapsedMs, "
     "rawContent, error codes and ids are this server's extensions (specification: DESIGN 7 and 11). Ids, times and "
     "durations are replaced by constants."
 )
+
+FLAT_PROVENANCE = (
+    "Recorded from this server by tests/wire/recording.py. Routes, bodies, frames and flat events are those of Tarko's "
+    "reference server (runtime), as the official UI needs them: agent_run_end last, toolCalls with argument text before "
+    "a result, messageId on all that an assistant says. Deliberate differences: each tool call in a message of its own, "
+    "the partial text of an abort, an abort that succeeds when nothing runs, role on messages (docs/decisions). Ids, "
+    "times and durations are replaced by constants."
+)
+FLAT = "/ui/api/v1/sessions"
 
 
 def text() -> Script:
@@ -81,8 +91,8 @@ TURNS: dict[str, Callable[[], Script]] = {
 
 _STABLE = (
     (re.compile(r"[a-z2-7]{26}"), ""),
-    (re.compile(r'"(timestamp|createdAt)":\d{13}'), r'"\1":1622548800000'),
-    (re.compile(r'"(elapsedMs|durationMs)":\d+'), r'"\1":0'),
+    (re.compile(r'"(timestamp|createdAt|updatedAt|configuredAt|startTime)":\d{13}'), r'"\1":1622548800000'),
+    (re.compile(r'"(elapsedMs|durationMs|ttftMs|ttltMs)":\d+'), r'"\1":0'),
     (re.compile(r"retry: \d+"), "retry: 2000"),
 )
 
@@ -158,6 +168,64 @@ async def _abort(client: Client) -> list[Json]:
     ]
 
 
+async def record_flat(client: Client) -> list[Json]:
+    """The exchanges of the flat dialect."""
+    lines: list[Json] = [{"provenance": FLAT_PROVENANCE}]
+    for name, script in TURNS.items():
+        lines += await _flat_turn(client, name, script())
+    lines += await _flat_abort(client)
+    return lines
+
+
+async def _flat_turn(client: Client, name: str, script: Script) -> list[Json]:
+    created = await client.post(f"{FLAT}/create", "")
+    session_id = created.json()["sessionId"]
+    client.server.agent.in_session[session_id] = script
+    body = {"sessionId": session_id, "query": "Hello, how can you help?"}
+    async with client.http.stream("POST", f"{FLAT}/query/stream", json=body) as response:
+        stream = (await soon(response.aread())).decode()
+    history = await client.get(f"{FLAT}/events", sessionId=session_id)
+    answer = await client.post(f"{FLAT}/query", body)
+    return [
+        _line(name, f"POST {FLAT}/create", created.text, created.status_code),
+        _line(name, f"POST {FLAT}/query/stream", stream, 200),
+        _line(name, f"GET {FLAT}/events", history.text, history.status_code),
+        _line(name, f"POST {FLAT}/query", answer.text, answer.status_code),
+    ]
+
+
+async def _flat_abort(client: Client) -> list[Json]:
+    step = Step()
+    session_id = await client.session(abort(step))
+    names: dict[str, str] = {"sessionId": session_id}
+    lines: list[Json] = []
+
+    async def exchange(method: str, path: str, body: Json | None = None) -> None:
+        if method == "GET":
+            answer = await client.get(f"{FLAT}/{path}", **names)
+        else:
+            answer = await client.post(f"{FLAT}/{path}", names | (body or {}))
+        lines.append(_line("abort", f"{method} {FLAT}/{path}", answer.text, answer.status_code))
+
+    running = asyncio.create_task(exchange("POST", "query/stream", {"query": "Hello!"}))
+    await soon(step.reached.wait())
+    async with client.stream(session_id) as stream:
+        await stream.upto("tool_execution_start")
+    for method, path, body in (
+        ("GET", "status", None),
+        ("GET", "events", None),
+        ("POST", "query/stream", {"query": "Me, too!"}),
+        ("POST", "query", {"query": "Me, too!"}),
+        ("POST", "share", {"upload": False}),
+        ("POST", "abort", None),
+    ):
+        await exchange(method, path, body)
+    await soon(running)
+    for method, path in (("GET", "status"), ("GET", "events"), ("POST", "abort")):
+        await exchange(method, path)
+    return lines
+
+
 def _line(turn: str, exchange: str, sent: str, status: int) -> Json:
     return {"turn": turn, "exchange": exchange, "status": status, "body": stable(sent)}
 
@@ -171,8 +239,9 @@ async def _main() -> None:
     from app.postgres.embedded import throwaway_postgres
 
     async with throwaway_postgres() as postgres, serving(postgres.dsn) as server:
-        lines = await record(await server.client())
-    SAMPLES.write_text(written(lines))
+        client = await server.client()
+        for path, recorded in ((SAMPLES, record), (FLAT_SAMPLES, record_flat)):
+            path.write_text(written(await recorded(client)))
 
 
 def main() -> Any:

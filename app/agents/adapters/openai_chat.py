@@ -24,7 +24,7 @@ from pydantic_core import from_json, to_json
 
 from app.agents.adapters.openai_failures import StreamCut, failure
 from app.agents.adapters.python_tools import PythonTools, ToolResult
-from app.agents.contract import AgentEvent, ImageRef, Json, Message, Prompt, Scope
+from app.agents.contract import AgentEvent, ImageRef, Json, Message, Model, Prompt, Scope
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ _NO_RESULT = "The turn was stopped before this tool had a result."
 class OpenAIChatAgent:
     """`tools` are Python functions; more can be added with the decorator `tool`.
 
-    `max_rounds` bounds how often the model may be asked in one turn, `timeout` (seconds) each wait for the
+    A session may choose one of `other_models` instead of `model`. `max_rounds` bounds how often the model may be asked in one turn, `timeout` (seconds) each wait for the
     provider.
     """
 
@@ -47,6 +47,7 @@ class OpenAIChatAgent:
         self,
         *,
         model: str,
+        other_models: Iterable[str] = (),
         base_url: str | None = None,
         api_key: str | None = None,
         system_prompt: str | None = None,
@@ -60,6 +61,9 @@ class OpenAIChatAgent:
             api_key=self._key or "unset", base_url=base_url, timeout=timeout, max_retries=0
         )
         self._model = model
+        self.allowed_models: list[Model] = [
+            {"id": each, "provider": "openai", "displayName": each} for each in (model, *other_models)
+        ]
         self._system_prompt = system_prompt
         self._tools = PythonTools(tools)
         self._max_rounds = max_rounds
@@ -77,7 +81,9 @@ class OpenAIChatAgent:
         had_text = False
         try:
             messages = await self._conversation(scope, prompt)
-            async with aclosing(self._rounds(messages)) as events:
+            chosen = scope.get("model")
+            model = self._model if chosen is None else chosen["id"]
+            async with aclosing(self._rounds(model, messages)) as events:
                 async for event in events:
                     had_text = had_text or event["type"] == "text"
                     yield event
@@ -85,11 +91,11 @@ class OpenAIChatAgent:
             log.warning("the provider's answer failed: %s", type(error).__name__)
             yield failure(error, had_text=had_text, secret=self._key)
 
-    async def _rounds(self, messages: list[ProviderMessage]) -> AsyncGenerator[AgentEvent, None]:
+    async def _rounds(self, model: str, messages: list[ProviderMessage]) -> AsyncGenerator[AgentEvent, None]:
         """Ask, run the tools that the model calls, ask again, until it calls none."""
         for _ in range(self._max_rounds):
             answer = _Answer()
-            async with aclosing(self._ask(messages, answer)) as events:
+            async with aclosing(self._ask(self._request(model, messages), answer)) as events:
                 async for event in events:
                     yield event
             if answer.finish_reason == "content_filter":
@@ -104,10 +110,8 @@ class OpenAIChatAgent:
                     yield event
         yield _failed(f"the model still calls tools after {self._max_rounds} rounds", "too_many_rounds")
 
-    async def _ask(
-        self, messages: list[ProviderMessage], answer: "_Answer"
-    ) -> AsyncGenerator[AgentEvent, None]:
-        stream = await self._client.chat.completions.create(**self._request(messages))
+    async def _ask(self, request: dict[str, Any], answer: "_Answer") -> AsyncGenerator[AgentEvent, None]:
+        stream = await self._client.chat.completions.create(**request)
         try:
             async for chunk in stream:
                 for event in answer.take(chunk):
@@ -122,8 +126,8 @@ class OpenAIChatAgent:
         if answer.finish_reason is None:
             raise StreamCut
 
-    def _request(self, messages: list[ProviderMessage]) -> dict[str, Any]:
-        request: dict[str, Any] = {"model": self._model, "messages": messages, "stream": True}
+    def _request(self, model: str, messages: list[ProviderMessage]) -> dict[str, Any]:
+        request: dict[str, Any] = {"model": model, "messages": messages, "stream": True}
         if len(self._tools):
             request["tools"] = [
                 {

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.responses import StreamingResponse
 
+from app.dialects.parts import Parts, principal_of
+from app.dialects.strict import StrictRoute
 from app.dialects.tarko.messages import Appended, ClientEvent, Events
 from app.dialects.tarko.nested import stream_frames
 from app.dialects.tarko.paging import (
@@ -18,10 +20,8 @@ from app.dialects.tarko.paging import (
     list_piece,
     page_body,
 )
-from app.dialects.tarko.parts import Parts, principal_of
 from app.dialects.tarko.resume import From, start_of
 from app.dialects.tarko.routes.sessions import SessionParam
-from app.dialects.tarko.routes.strict import StrictRoute
 from app.dialects.tarko.schema import STREAM_RESPONSE, event_schema
 from app.errors import BadRequest, NotFound, SessionDeleted, StorageUnavailable
 from app.events.canonical import encode

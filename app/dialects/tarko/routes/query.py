@@ -1,9 +1,6 @@
 """Turns: query, stream, abort, the queue, and both queries in a session of their own."""
 
-import asyncio
-import re
 from collections.abc import Callable, Set
-from contextlib import aclosing
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Annotated, Any
@@ -12,6 +9,9 @@ from fastapi import APIRouter, Header, Request, Response
 from pydantic import BaseModel
 
 from app.agents.prompt import prompt_of
+from app.dialects.asking import trace_id_of, until_ended
+from app.dialects.parts import Parts, principal_of
+from app.dialects.strict import StrictRoute
 from app.dialects.tarko.answer import TurnAnswer
 from app.dialects.tarko.messages import (
     AbortQuery,
@@ -26,24 +26,15 @@ from app.dialects.tarko.messages import (
     TurnOptions,
 )
 from app.dialects.tarko.nested import control_frame, query_frames
-from app.dialects.tarko.parts import Parts, principal_of
 from app.dialects.tarko.routes.sessions import SessionParam, agent_for
-from app.dialects.tarko.routes.strict import StrictRoute
 from app.dialects.tarko.schema import STREAM_RESPONSE
-from app.errors import SessionDeleted, ShuttingDown, StorageUnavailable
 from app.events.canonical import encode
 from app.events.ids import event_id
+from app.log.session_log import Page
 from app.sessions.session import Session
 from app.transport.cursor import Start
-from app.transport.disconnect import until_disconnect
 from app.transport.sse import EventStream, TurnStream
 from app.turns.admission import Admitted, Key, Query, TurnRemoved
-
-_TRACEPARENT = re.compile(
-    r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?"
-)
-
-OUTAGE_PAUSE = 0.2
 
 IdempotencyKey = Annotated[
     str | None,
@@ -179,12 +170,6 @@ def query_of(content: QueryContent, options: TurnOptions, trace_id: str | None) 
     )
 
 
-def trace_id_of(traceparent: str | None) -> str | None:
-    """The trace id of a W3C `traceparent`; None when there is none or it is malformed, as the specification asks."""
-    match = _TRACEPARENT.fullmatch(traceparent or "")
-    return match[1] if match else None
-
-
 def _seconds(milliseconds: int | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000
 
@@ -200,53 +185,20 @@ def key_of(
 
 
 async def _answer(parts: Parts, request: Request, asked: _Asked) -> TurnAnswer:
-    turn_id = asked.admitted.turn_id
-    reading = asyncio.create_task(_read_answer(parts, asked), name=f"answer of {turn_id}")
-    gone = asyncio.create_task(until_disconnect(request.receive), name=f"client of {turn_id}")
-    removed = asked.admitted.removed or asyncio.get_running_loop().create_future()
-    stops: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def stop_waiting() -> None:
-        if asked.admitted.is_waiting and not removed.done() and not stops.done():
-            stops.set_result(None)
-
-    parts.readers.on_drain(stop_waiting)
-    waiting: set[asyncio.Future[Any]] = {reading, removed, stops}
-    if asked.aborts_on_disconnect:
-        waiting.add(gone)
-    try:
-        while True:
-            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            if reading in done:
-                return reading.result()
-            if removed in done and removed.result():
-                raise TurnRemoved("The turn was removed before it started.", details={"turnId": turn_id})
-            if stops in done:
-                raise ShuttingDown("The server stops; the turn waits for another one.")
-            if gone in done:
-                parts.supervisor.abandon(asked.session.id, turn_id)
-    finally:
-        parts.readers.forget(stop_waiting)
-        reading.cancel()
-        gone.cancel()
-
-
-async def _read_answer(parts: Parts, asked: _Asked) -> TurnAnswer:
     answer = TurnAnswer(asked.admitted.turn_id)
-    after = asked.admitted.after
-    async with parts.logs.open(asked.session.id) as log:
-        while not answer.status:
-            try:
-                async with aclosing(log.follow(after)) as pages:
-                    async for page in pages:
-                        answer.take(page)
-                        after = page.upto
-                        if answer.status:
-                            break
-                    else:
-                        raise SessionDeleted("The session was deleted.")
-            except StorageUnavailable:
-                await asyncio.sleep(OUTAGE_PAUSE)
+
+    def take(page: Page) -> bool:
+        answer.take(page)
+        return bool(answer.status)
+
+    await until_ended(
+        parts,
+        request,
+        asked.session.id,
+        asked.admitted,
+        take,
+        aborts_on_disconnect=asked.aborts_on_disconnect,
+    )
     return answer
 
 

@@ -6,6 +6,8 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
+from app.dialects.parts import Parts, principal_of
+from app.dialects.strict import StrictRoute
 from app.dialects.tarko.messages import (
     Created,
     CreateSession,
@@ -16,8 +18,6 @@ from app.dialects.tarko.messages import (
     SessionStatus,
     UpdateSession,
 )
-from app.dialects.tarko.parts import Parts, principal_of
-from app.dialects.tarko.routes.strict import StrictRoute
 from app.errors import BadRequest
 from app.events.canonical import encode
 from app.events.ids import event_id, is_session_id

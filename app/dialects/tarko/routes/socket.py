@@ -10,10 +10,11 @@ from starlette.routing import WebSocketRoute
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from app.dialects.asking import trace_id_of
+from app.dialects.parts import Parts, principal_of
 from app.dialects.tarko.nested import spell_each
-from app.dialects.tarko.parts import Parts, principal_of
 from app.dialects.tarko.resume import start_of
-from app.dialects.tarko.routes.query import REMOVED, abort_turn, key_of, query_of, trace_id_of
+from app.dialects.tarko.routes.query import REMOVED, abort_turn, key_of, query_of
 from app.dialects.tarko.socket import (
     AbortQuery,
     Answers,

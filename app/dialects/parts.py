@@ -1,4 +1,4 @@
-"""What the routes work with."""
+"""What the routes of every dialect work with."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ from app.turns.turn_store import TurnStore
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Built by the wiring, shared by all routes of this dialect. `agents` are the names that sessions may ask for."""
+    """Built by the wiring, shared by all routes. `agents` are the names that sessions may ask for, the default first."""
 
     directory: Directory
     supervisor: Supervisor

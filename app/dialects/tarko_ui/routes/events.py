@@ -1,0 +1,63 @@
+"""Events: all of a session at once, since the UI asks for no pages."""
+
+from collections.abc import AsyncIterator
+
+from fastapi import APIRouter, Request, Response
+from starlette.responses import StreamingResponse
+
+from app.dialects.parts import Parts, principal_of
+from app.dialects.strict import StrictRoute
+from app.dialects.tarko_ui.messages import PREFIX, FlatEvents, LatestSession, SessionParam
+from app.dialects.tarko_ui.routes.sessions import by_change
+from app.dialects.tarko_ui.session_info import session_info
+from app.dialects.tarko_ui.snapshot import Snapshot
+from app.errors import SessionNotFound
+from app.events.canonical import encode
+from app.log.store import Slice
+from app.sessions.session import Standing
+
+
+def router(parts: Parts) -> APIRouter:
+    """The routes over these parts."""
+    api = APIRouter(prefix=f"{PREFIX}/sessions/events", tags=["ui: events"], route_class=StrictRoute)
+
+    @api.get("", response_model=FlatEvents)
+    async def events(request: Request, session_id: SessionParam) -> Response:
+        """All events of the session, and what the running turn has said so far."""
+        standing = await parts.directory.find(session_id, principal_of(request))
+        return _list(parts, standing, b"{")
+
+    @api.get("/latest", response_model=LatestSession)
+    async def latest(request: Request) -> Response:
+        """The events of the caller's session that was changed last."""
+        found = await by_change(parts, request)
+        if not found:
+            raise SessionNotFound("There is no session yet.")
+        info = session_info(found[0].session)
+        opening = encode({"sessionId": info["id"], "sessionInfo": info})
+        return _list(parts, found[0], opening[:-1] + b",")
+
+    return api
+
+
+async def flat_events(parts: Parts, standing: Standing) -> AsyncIterator[list[bytes]]:
+    """The session's flat events as JSON, page by page: those that were there when its standing was looked up."""
+    snapshot, at = Snapshot(), 0
+    async with parts.logs.open(standing.session.id) as log:
+        while at < standing.last_place:
+            page = await log.read(Slice(at, standing.last_place, standing.running_turn or ""))
+            at = page.upto
+            yield snapshot.take(page.events)
+    yield snapshot.rest()
+
+
+def _list(parts: Parts, standing: Standing, opening: bytes) -> Response:
+    async def pieces() -> AsyncIterator[bytes]:
+        before = opening + b'"events":['
+        async for events in flat_events(parts, standing):
+            if events:
+                yield before + b",".join(events)
+                before = b","
+        yield b"]}" if before == b"," else before + b"]}"
+
+    return StreamingResponse(pieces(), media_type="application/json")

@@ -1,0 +1,112 @@
+"""Sessions: create, list, look at, change, delete."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from app.dialects.parts import Parts, principal_of
+from app.dialects.strict import StrictRoute
+from app.dialects.tarko_ui.messages import (
+    PREFIX,
+    FlatCreated,
+    FlatDetails,
+    FlatDone,
+    FlatSessions,
+    FlatStatus,
+    FlatUpdate,
+    OfSession,
+    SessionParam,
+)
+from app.dialects.tarko_ui.session_info import COMPUTED, session_info
+from app.dialects.tarko_ui.settling import Settling
+from app.events.canonical import encode
+from app.sessions.directory import Directory
+from app.sessions.session import Change, Standing
+from app.sessions.store import ListPlace
+from app.turns.deletion import delete_session
+
+PAGE = 1000
+
+
+def router(parts: Parts, settling: Settling) -> APIRouter:
+    """The routes over these parts."""
+    api = APIRouter(prefix=f"{PREFIX}/sessions", tags=["ui: sessions"], route_class=StrictRoute)
+    directory = parts.directory
+
+    @api.post("/create", status_code=201, response_model=FlatCreated)
+    async def create(request: Request) -> Response:
+        """Create a session. The body may be left out, and is not needed."""
+        session = await directory.create(principal_of(request), parts.agents[0])
+        return _json({"sessionId": session.id, "session": session_info(session), "events": []}, 201)
+
+    @api.get("", response_model=FlatSessions)
+    async def list_sessions(request: Request) -> Response:
+        """All sessions of the caller, the one changed last first."""
+        return _json({"sessions": [session_info(s.session) for s in await by_change(parts, request)]})
+
+    @api.get("/details", response_model=FlatDetails)
+    async def details(request: Request, session_id: SessionParam) -> Response:
+        """One session."""
+        standing = await directory.find(session_id, principal_of(request))
+        return _json({"session": session_info(standing.session)})
+
+    @api.get("/status", response_model=FlatStatus)
+    async def status(request: Request, session_id: SessionParam) -> Response:
+        """Whether a turn runs: true from its acceptance until its ending."""
+        standing = await directory.find(session_id, principal_of(request))
+        is_processing = standing.running_turn is not None or standing.queued > 0
+        if is_processing:
+            settling.say_processing(session_id)
+        state = "executing" if is_processing else "idle"
+        return _json({"sessionId": session_id, "status": {"isProcessing": is_processing, "state": state}})
+
+    @api.post("/update", response_model=FlatDetails)
+    async def update(request: Request, body: FlatUpdate) -> Response:
+        """Change name, tags or metadata. Concurrent changes are merged."""
+        standing = await directory.update(body.sessionId, principal_of(request), _change(body))
+        return _json({"session": session_info(standing.session)})
+
+    @api.post("/delete", response_model=FlatDone)
+    async def delete(request: Request, body: OfSession) -> Response:
+        """Delete the session: its turn is aborted, its readers are told, its data is removed."""
+        await delete_session(
+            body.sessionId,
+            principal_of(request),
+            directory=directory,
+            supervisor=parts.supervisor,
+            commit=parts.commit,
+        )
+        return _json({"success": True})
+
+    return api
+
+
+async def by_change(parts: Parts, request: Request) -> list[Standing]:
+    """The caller's sessions, the one changed last first."""
+    found = await _all(parts.directory, principal_of(request))
+    return sorted(found, key=lambda standing: standing.session.updated_at, reverse=True)
+
+
+async def _all(directory: Directory, principal: str) -> list[Standing]:
+    found: list[Standing] = []
+    after: ListPlace | None = None
+    while True:
+        page = await directory.list(principal, limit=PAGE, after=after)
+        found += page
+        if len(page) < PAGE:
+            return found
+        last = page[-1].session
+        after = ListPlace(last.created_at, last.id)
+
+
+def _change(body: FlatUpdate) -> Change:
+    kept = body.metadata.model_extra or {}
+    return Change(
+        name=body.metadata.name if body.name is None else body.name,
+        tags=body.metadata.tags if body.tags is None else body.tags,
+        attributes={key: value for key, value in kept.items() if key not in COMPUTED},
+    )
+
+
+def _json(body: dict[str, Any], status: int = 200) -> Response:
+    return Response(encode(body), status, media_type="application/json")

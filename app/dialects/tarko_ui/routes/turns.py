@@ -1,0 +1,101 @@
+"""Starts turns, and tells them to one who waits or one who streams.
+
+A refusal after the session was found is told on the stream, as an error event before `agent_run_end`: the UI shows its
+user nothing of any other status than 200, and locks its input until a turn ends. Such events are not in the log.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from fastapi import Request, Response
+from starlette.types import Message, Receive, Scope, Send
+
+from app.agents.prompt import prompt_of
+from app.dialects.asking import trace_id_of, until_ended
+from app.dialects.parts import Parts
+from app.dialects.tarko_ui.answer import TurnAnswer
+from app.dialects.tarko_ui.flat import frames, refused
+from app.dialects.tarko_ui.messages import QueryContent
+from app.dialects.tarko_ui.settling import Settling
+from app.errors import SessionDeleted, TarkoError
+from app.sessions.session import Session
+from app.transport.cursor import Start
+from app.transport.sse import HEADERS, EventStream, TurnStream
+from app.transport.wire import mark, wire_of
+from app.turns.admission import Admitted, Query, TurnRemoved
+
+_END = b'"type":"agent_run_end"'
+
+
+class Turns:
+    """The turns of this dialect's askers. A busy session does what the server's settings say."""
+
+    def __init__(self, parts: Parts, settling: Settling) -> None:
+        self._parts = parts
+        self._settling = settling
+
+    async def answer(self, request: Request, session: Session, content: QueryContent) -> bytes:
+        """Start a turn and wait for its last message, flat. Raises what `Supervisor.admit` and `until_ended` raise."""
+        admitted = await self._admit(request, session, content)
+        found = TurnAnswer(admitted.turn_id)
+        await until_ended(self._parts, request, session.id, admitted, found.take)
+        return found.result()
+
+    async def stream(
+        self, request: Request, session: Session, place: int, content: QueryContent, opening: bytes = b""
+    ) -> Response:
+        """Start a turn and stream it, after `opening`. `place` is where the session's log is now.
+
+        Raises `SessionDeleted`; any other refusal is a stream that tells it.
+        """
+        parts = self._parts
+        try:
+            admitted = await self._admit(request, session, content)
+        except SessionDeleted:
+            raise
+        except TarkoError as error:
+            body = opening + refused(session.id, place, error.code, str(error))
+            return Response(body, headers=HEADERS, media_type=EventStream.media_type)
+        log = await parts.logs.take(session.id)
+        stream = EventStream(
+            log,
+            Start(admitted.after),
+            spell=frames,
+            event_id=None,
+            readers=parts.readers,
+            release=lambda: parts.logs.release(session.id),
+            send_timeout=parts.send_timeout,
+            turn=TurnStream(
+                admitted.turn_id,
+                is_alone=admitted.is_waiting,
+                notice=(lambda _: opening) if opening else None,
+                removed=admitted.removed,
+                farewell=lambda at: refused(
+                    session.id, at, TurnRemoved.code, "The turn was removed before it started."
+                ),
+            ),
+        )
+        return _SettledStream(stream, lambda: self._settling.settle(session.id))
+
+    async def _admit(self, request: Request, session: Session, content: QueryContent) -> Admitted:
+        query = Query(content, prompt_of(content), trace_id_of(request.headers.get("traceparent")))
+        return await self._parts.supervisor.admit(session, query, on_busy=self._parts.on_busy)
+
+
+class _SettledStream(Response):
+    """A turn's stream whose last frame waits for `settle`."""
+
+    def __init__(self, stream: EventStream, settle: Callable[[], Awaitable[None]]) -> None:
+        super().__init__()
+        self._stream = stream
+        self._settle = settle
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        wire = wire_of(scope, send)
+
+        async def settled(message: Message) -> None:
+            if _END in message.get("body", b""):
+                await self._settle()
+            await wire(message)
+
+        mark(scope, settled)
+        await self._stream(scope, receive, send)
