@@ -1,8 +1,9 @@
 """Turns the name of an agent in the settings into the agent, or says precisely why it can't.
 
-A name is `demo`, `openai`, `tarko:<url>`, `tarko-runtime:<url>` or `package.module:name`, where `name` may have dots. What lies there may be an
-object with `invoke`, a class or a plain function that makes one without arguments, or a bare `invoke`
-function. Names come from the operator's settings only, never from a request: loading runs their code.
+A name is `demo`, `openai`, `tarko:<url>`, `tarko-runtime:<url>`, `fastagent:<url>` or `package.module:name`, where
+`name` may have dots. What lies there may be an object with `invoke`, an object of a framework that has an adapter, a
+class or a plain function that makes one without arguments, a bare `invoke` function, or a function of the prompt's
+text. Names come from the operator's settings only, never from a request: loading runs their code.
 
 What `invoke` returns at run time is the driver's concern; here its shape is checked, so that the mistakes
 that can be seen without a turn are seen at start.
@@ -18,11 +19,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
+from app.agents.adapters.functions import FunctionAgent, is_text_function
+from app.agents.adapters.recognised import adapted, advice, extra_for, framework_of
 from app.agents.contract import Agent, AgentEvent, Prompt, Scope
 from app.errors import AgentLoadError
 from app.settings import Settings
 
 _REMOTE = re.compile(r"tarko(?P<flat>-runtime)?:(?P<url>.*://.*)")
+_FASTAGENT = re.compile(r"fastagent:(?P<url>.*://.*)")
 
 
 class BareAgent:
@@ -47,6 +51,10 @@ def load_agent(name: str, settings: Settings) -> Agent:
         return _openai_agent(settings)
     if (remote := _REMOTE.fullmatch(name)) is not None:
         return _remote_agent(remote["url"], settings, is_flat=remote["flat"] is not None)
+    if (remote := _FASTAGENT.fullmatch(name)) is not None:
+        from app.agents.adapters.fastagent import FastAgent
+
+        return FastAgent(remote["url"], token=settings.remote_token)
     module_name, path = _split(name)
     return _as_agent(_attribute(_imported(module_name), path, name), name)
 
@@ -95,7 +103,9 @@ def _imported(module_name: str) -> ModuleType:
         missing = error.name or ""
         if missing == module_name or module_name.startswith(f"{missing}."):
             _refuse(f"module {module_name!r} was not found from {Path.cwd()} ({error})", error)
-        _refuse(f"module {module_name!r} failed: it imports {missing!r}, which isn't there", error)
+        extra = extra_for(missing)
+        hint = f"; {advice(extra)}" if extra is not None else ""
+        _refuse(f"module {module_name!r} failed: it imports {missing!r}, which isn't there{hint}", error)
     except SyntaxError as error:
         where = f"{error.filename}, line {error.lineno}"
         _refuse(f"module {module_name!r} failed: syntax error in {where}: {error.msg}", error)
@@ -130,10 +140,12 @@ def _suggestion(holder: object, part: str) -> str:
 
 def _as_agent(found: object, name: str) -> Agent:
     """Decide by shape: a function that needs no arguments is a factory, any other a bare `invoke`."""
-    if not inspect.isclass(found) and hasattr(found, "invoke"):
-        return _checked(found, name)
+    if not inspect.isclass(found) and (agent := _agent_itself(found, name)) is not None:
+        return agent
     if not callable(found):
         _refuse(f"agent {name!r} is {_kind(found)}: it has no `invoke` and isn't a function or a class")
+    if not inspect.isclass(found) and is_text_function(found):
+        return FunctionAgent(found)
     if inspect.isasyncgenfunction(found):
         return _bare(found, name)
     if _takes(found, 0):
@@ -153,9 +165,19 @@ def _made_by(factory: Callable[..., object], name: str) -> Agent:
         made = factory()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the factory's code may raise anything
         _refuse(f"agent {name!r} failed when it was made: {_told(error)}", error)
-    if not hasattr(made, "invoke") and inspect.isasyncgenfunction(made):
-        return _bare(made, name)
+    if (agent := _agent_itself(made, name)) is not None:
+        return agent
+    if inspect.isasyncgenfunction(made):
+        return FunctionAgent(made) if is_text_function(made) else _bare(made, name)
     return _checked(made, name)
+
+
+def _agent_itself(found: object, name: str) -> Agent | None:
+    """The agent that an object is, or that its framework's adapter makes of it."""
+    framework = framework_of(found)
+    if framework is not None:
+        return adapted(found, framework)
+    return _checked(found, name) if hasattr(found, "invoke") else None
 
 
 def _bare(function: Callable[..., Any], name: str) -> Agent:
