@@ -102,10 +102,11 @@ def _known(error: BaseException) -> tuple[str, bool] | None:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it was raised from."""
+    """The error, what it was raised from or, for a task group's, the first that it wraps."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
         seen.add(id(current))
         yield current
-        current = current.__cause__
+        wrapped = current.exceptions[0] if isinstance(current, BaseExceptionGroup) else None
+        current = wrapped or current.__cause__

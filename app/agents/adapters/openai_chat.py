@@ -8,6 +8,7 @@ Nothing is retried here (`max_retries=0`): `failed` says whether asking again ma
 decides. An answer that ends because it is too long (`finish_reason: length`) counts as completed.
 """
 
+import importlib
 import logging
 import os
 import uuid
@@ -23,8 +24,10 @@ from pydantic_core import to_json
 
 from app.agents.adapters.openai_failures import StreamCut, failure
 from app.agents.adapters.python_tools import PythonTools
+from app.agents.adapters.recognised import advice
 from app.agents.adapters.tool_calls import ToolCall, Tools, run_calls
 from app.agents.contract import AgentEvent, ImageRef, Json, Message, Model, Prompt, Scope
+from app.errors import AgentLoadError
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +62,7 @@ class OpenAIChatAgent:
         max_rounds: int = 16,
         timeout: float = 300.0,
     ) -> None:
+        """Raises AgentLoadError for MCP servers without the extra `mcp`."""
         # Local servers take any key, but the SDK wants one. The environment's is not for foreign addresses.
         self._key = api_key or ("" if base_url else os.environ.get("OPENAI_API_KEY", ""))
         self._client = client or openai.AsyncOpenAI(
@@ -71,6 +75,8 @@ class OpenAIChatAgent:
         self._system_prompt = system_prompt
         self._tools = PythonTools(tools)
         self._mcp_servers = [*mcp_servers]
+        if self._mcp_servers:
+            _require_mcp()
         self._max_rounds = max_rounds
 
     def tool(self, function: Function) -> Function:
@@ -149,6 +155,15 @@ class OpenAIChatAgent:
         earlier = await transcript.messages() if transcript is not None else []
         system = [{"role": "system", "content": self._system_prompt}] if self._system_prompt else []
         return [*system, *_provider_messages(earlier), _user_message(prompt["text"], prompt.get("images"))]
+
+
+def _require_mcp() -> None:
+    try:
+        importlib.import_module("app.agents.adapters.frameworks.mcp_tools")
+    except ImportError as error:
+        raise AgentLoadError(
+            f"MCP servers need a package that is missing ({error}); {advice('mcp')}"
+        ) from error
 
 
 def _request(model: str, messages: list[ProviderMessage], tools: Tools) -> dict[str, Any]:

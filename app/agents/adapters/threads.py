@@ -116,7 +116,9 @@ class _Run:
 
     def _give(self, what: Piece | Result | _Raised) -> None:
         self.slots.acquire()
-        if not self.is_over.is_set():
+        if self.is_over.is_set():
+            self.slots.release()
+        else:
             self._tell(self.given.put_nowait, what)
 
     def _tell(self, call: Callable[..., object], *arguments: object) -> None:
