@@ -95,7 +95,9 @@ def steps(seen: list[Seen]) -> list[Step]:
             return [Say(f"I see {', '.join(last.images) or 'nothing'}.")]
         case ["history"]:
             users = [each for each in seen if each.role == "user"]
-            shown = " | ".join(f"{each.role}: {each.text}" for each in seen if each.role != "system")
+            shown = " | ".join(
+                f"{each.role}: {each.text}" for each in seen if each.text and each.role != "system"
+            )
             return [Say("I saw "), Say(f"{len(users)} prompts: {shown}")]
         case _:
             return SCRIPTS.get(last.text, [Say("Hello"), Say(", "), Say("world.")])

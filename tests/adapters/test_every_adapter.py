@@ -4,19 +4,18 @@ Each subject is loaded by its name, as `serve` does it, and driven as a turn is.
 """
 
 import importlib
-from collections.abc import AsyncGenerator, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
-from app.agents.contract import Agent, AgentEvent, Message
-from app.agents.driver import Bounds
+from app.agents.contract import Agent, AgentEvent
 from app.agents.loading import load_agent
 from app.agents.outcome import Cancelled, Completed, Failed
 from app.settings import Settings
 from tests.adapters.brain import REPORT, WEATHER, Gate, gates
+from tests.adapters.driving import Earlier, drive, said, text_of
 from tests.adapters.subjects.fake_http import open_streams
-from tests.agents.driving import Recorded, nothing_left
+from tests.agents.driving import nothing_left
 from tests.server import soon
 
 SUBJECTS = [
@@ -41,20 +40,6 @@ REMOTE = {"fastagent"}
 IMAGE = {"mimeType": "image/png", "data": "AAAA"}
 
 
-class Earlier:
-    """A transcript of these messages."""
-
-    def __init__(self, *messages: Message) -> None:
-        self._messages = [*messages]
-
-    async def messages(self) -> list[Message]:
-        return self._messages
-
-    async def own_events(self, event_type: str) -> AsyncGenerator[Any, None]:
-        for never in list[Any]():
-            yield never
-
-
 @pytest.fixture(params=SUBJECTS)
 def subject(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -77,12 +62,6 @@ def load(subject: str, name: str = "make") -> Agent:
     return load_agent(f"tests.adapters.subjects.{subject}:{name}", Settings())
 
 
-def drive(agent: Agent, text: str, **more: Any) -> Recorded:
-    prompt: Any = {"text": text, **more.pop("prompt", {})}
-    scope: Any = {"session": "sess_1", "turn": f"turn_{text}", **more}
-    return Recorded(lambda: agent.invoke(scope, prompt), bounds=Bounds())
-
-
 def without_ids(events: list[AgentEvent]) -> list[AgentEvent]:
     """The events, each tool's id replaced by the number of its call."""
     numbers: dict[str, int] = {}
@@ -90,14 +69,6 @@ def without_ids(events: list[AgentEvent]) -> list[AgentEvent]:
         {**event, "id": numbers.setdefault(event["id"], len(numbers) + 1)} if "id" in event else event
         for event in events
     ]
-
-
-def text_of(events: list[AgentEvent]) -> str:
-    return "".join(event["delta"] for event in events if event["type"] == "text")
-
-
-def said(*deltas: str) -> list[AgentEvent]:
-    return [{"type": "text", "delta": delta} for delta in deltas]
 
 
 async def test_text_is_told_as_it_streams_and_is_the_sdks_own(subject: str, agent: Agent) -> None:
@@ -204,17 +175,28 @@ async def test_the_conversation_so_far_reaches_the_model(subject: str, agent: Ag
         pytest.skip(f"{subject} keeps it itself")
     earlier = Earlier(
         {"role": "user", "content": "one", "images": [{"mimeType": "image/png", "data": "AAAA"}]},
+        {"role": "user", "content": "more"},
         {
             "role": "assistant",
             "content": "Let me look.",
             "toolCalls": [{"id": "call_1", "name": "weather", "arguments": {"city": "Aarhus"}}],
         },
         {"role": "tool", "content": WEATHER, "toolCallId": "call_1"},
+        {
+            "role": "assistant",
+            "content": "",
+            "toolCalls": [{"id": "call_2", "name": "weather", "arguments": {"city": "Aarhus"}}],
+        },
+        {"role": "tool", "content": "interrupted", "toolCallId": "call_2"},
         {"role": "assistant", "content": "two"},
+        {"role": "assistant", "content": "three"},
     )
     run = await drive(agent, "history", transcript=earlier).run()
-    shown = f"user: one | assistant: Let me look. | tool: {WEATHER} | assistant: two | user: history"
-    assert text_of(run.events) == f"I saw 2 prompts: {shown}"
+    shown = (
+        f"user: one | user: more | assistant: Let me look. | tool: {WEATHER} | tool: interrupted | "
+        "assistant: two | assistant: three | user: history"
+    )
+    assert text_of(run.events) == f"I saw 3 prompts: {shown}"
 
 
 async def test_turns_at_the_same_time_are_not_mixed(subject: str, agent: Agent) -> None:

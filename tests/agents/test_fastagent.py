@@ -59,7 +59,11 @@ async def listening(wire: Wire, path: str = "") -> AsyncIterator[str]:
 
 
 def frames(*events: Any) -> bytes:
-    return STREAM + b": ping\n\nid: 1\n\n" + b"".join(f"data: {json.dumps(each)}\n\n".encode() for each in events)
+    return (
+        STREAM
+        + b": ping\n\nid: 1\n\n"
+        + b"".join(f"data: {json.dumps(each)}\n\n".encode() for each in events)
+    )
 
 
 async def turn(

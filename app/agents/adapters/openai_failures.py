@@ -9,7 +9,7 @@ from typing import Any
 
 import openai
 
-from app.agents.adapters.failures import of_status, without_keys
+from app.agents.adapters.failures import AgentFailure, of_status, without_keys
 from app.agents.contract import Failed
 from app.errors import TarkoError, Unavailable
 
@@ -51,6 +51,8 @@ def _classified(error: Exception) -> tuple[str, bool]:
             return "provider_unavailable", True
         case openai.APIError():
             return _of_answer(error)
+        case AgentFailure():
+            return error.code, error.retryable
         case TarkoError():
             return error.code, isinstance(error, Unavailable)
         case _:
@@ -71,7 +73,11 @@ def _details(error: Exception, code: str) -> str:
         return "the provider refused the API key"
     if isinstance(error, openai.APIError):
         return f"the provider said: {_providers_message(error.body) or error.message}"
-    return str(error) if isinstance(error, StreamCut | TarkoError) else f"{type(error).__name__}: {error}"
+    return (
+        str(error)
+        if isinstance(error, StreamCut | AgentFailure | TarkoError)
+        else f"{type(error).__name__}: {error}"
+    )
 
 
 def _providers_message(body: Any) -> str | None:

@@ -82,9 +82,6 @@ class PythonTools:
     def __iter__(self) -> Iterator[PythonTool]:
         return iter(self._tools.values())
 
-    def __len__(self) -> int:
-        return len(self._tools)
-
     def add(self, function: Callable[..., Any]) -> None:
         """Raises ValueError for a second tool of a name, TypeError for parameters that have no name."""
         tool = PythonTool(function)

@@ -109,9 +109,7 @@ class _Run:
         except StopIteration as end:
             return Result(end.value)
         finally:
-            close = getattr(made, "close", None)
-            if close is not None:
-                close()
+            getattr(made, "close", _nothing)()
         return Result(None)
 
     def _give(self, what: Piece | Result | _Raised) -> None:
@@ -126,6 +124,10 @@ class _Run:
             self._loop.call_soon_threadsafe(call, *arguments)
         except RuntimeError:
             log.debug("the loop closed before a thread of a turn that is over had ended")
+
+
+def _nothing() -> None:
+    """An iterator that is no generator has nothing to close."""
 
 
 def _crossing(error: BaseException) -> Exception:

@@ -78,11 +78,12 @@ class AnthropicAgent:
             self._options["thinking"] = {"type": "enabled", "budget_tokens": thinking}
         if output_type is not None:
             self._options["output_format"] = output_type
-        if len(self._tools):
-            self._options["tools"] = [
-                {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
-                for tool in self._tools
-            ]
+        told = [
+            {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
+            for tool in self._tools
+        ]
+        if told:
+            self._options["tools"] = told
 
     async def aclose(self) -> None:
         """Close the connections to the provider."""

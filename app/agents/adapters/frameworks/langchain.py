@@ -28,9 +28,11 @@ class LangChainAgent:
         self._runnable = runnable
         self._takes_messages = isinstance(_first(runnable), BaseLanguageModel)
         schema = {} if self._takes_messages else runnable.get_input_jsonschema()
-        self._inputs: Mapping[str, Any] = schema.get("properties", {})
-        if runnable.name is not None:
-            self.name = runnable.name
+        properties: Mapping[str, Any] = schema.get("properties", {})
+        # `root` is what a mapping of functions calls its one input without a name.
+        self._inputs = {} if set(properties) == {"root"} else properties
+        # A function has none.
+        self.name = getattr(runnable, "name", None)
 
     def invoke(self, scope: Scope, prompt: Prompt, /) -> AsyncGenerator[AgentEvent, None]:
         return guarded(self._turn(scope, prompt))
@@ -66,7 +68,6 @@ class _Told:
     """What the run has told. The run itself is the one without parents."""
 
     def __init__(self) -> None:
-        self._has_streamed = False
         self._result: Any = None
 
     def take(self, event: Any) -> Iterator[AgentEvent]:
@@ -84,13 +85,8 @@ class _Told:
                     "isError": True,
                     "content": str(data.get("error")),
                 }
-        if event["parent_ids"]:
-            return
-        if kind.endswith("_stream"):
-            self._has_streamed = True
+        if kind.endswith("_stream") and not event["parent_ids"]:
             yield from self._piece(data["chunk"])
-        elif kind.endswith("_end") and not self._has_streamed:
-            yield from self._piece(data.get("output"))
 
     def _piece(self, piece: Any) -> Iterator[AgentEvent]:
         if isinstance(piece, str):

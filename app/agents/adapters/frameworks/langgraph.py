@@ -11,7 +11,7 @@ that has no messages. Asynchronous nodes and tools are cancelled with the turn; 
 """
 
 import uuid
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -31,13 +31,13 @@ INTERRUPT = "langgraph_interrupt"
 
 
 class LangGraphAgent:
-    """`graph` takes `messages`, or has one input, which gets the prompt's text."""
+    """`graph` takes `messages`, or one input, which gets the prompt's text; so does an `entrypoint` function."""
 
     def __init__(self, graph: Any) -> None:
         self._graph: Pregel[Any, Any, Any, Any] = graph.compile() if isinstance(graph, StateGraph) else graph
         if self._graph.name != "LangGraph":
             self.name = self._graph.name
-        self._inputs = list(self._graph.get_input_jsonschema().get("properties", {}))
+        self._inputs = _inputs(self._graph)
 
     def invoke(self, scope: Scope, prompt: Prompt, /) -> AsyncGenerator[AgentEvent, None]:
         return guarded(self._turn(scope, prompt))
@@ -46,7 +46,7 @@ class LangGraphAgent:
         waiting = await self._waiting_thread(scope)
         thread = waiting or scope.get("turn") or uuid.uuid4().hex
         given = Command(resume=prompt["text"]) if waiting else await self._input(scope, prompt)
-        run = _Run()
+        run = _Run(self._graph.output_channels)
         try:
             stream = self._graph.astream(
                 given,
@@ -63,16 +63,19 @@ class LangGraphAgent:
                 await self._forget(thread)
         if run.interrupts or waiting:
             yield {"type": INTERRUPT, "thread": thread, "interrupts": run.interrupts}
-        yield run.completed()
+        for event in run.ending():
+            yield event
 
-    async def _input(self, scope: Scope, prompt: Prompt) -> dict[str, Any]:
+    async def _input(self, scope: Scope, prompt: Prompt) -> Any:
         if "messages" in self._inputs:
             return {"messages": await conversation(scope, prompt)}
+        if not self._inputs:
+            return prompt["text"]
         if len(self._inputs) == 1:
             return {self._inputs[0]: prompt["text"]}
-        found = ", ".join(self._inputs) or "none"
         raise AgentFailure(
-            f"the graph must take `messages` or one input, not {found}; wrap it in an agent of your own",
+            f"the graph must take `messages` or one input, not {', '.join(self._inputs)}; "
+            "give it an `input_schema`, or wrap it in an agent of your own",
             "agent_protocol_error",
         )
 
@@ -99,7 +102,8 @@ class LangGraphAgent:
 class _Run:
     """What a run has told so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, outputs: str | Sequence[str]) -> None:
+        self._outputs = outputs
         self.interrupts: list[dict[str, Any]] = []
         self._streamed: set[str] = set()
         self._calls: dict[str, bool] = {}
@@ -109,7 +113,7 @@ class _Run:
         if mode == "messages":
             yield from self._message(payload[0])
         elif mode == "updates":
-            for update in payload.values() if isinstance(payload, Mapping) else ():
+            for update in payload.values():
                 yield from self._update(update)
             if not namespace and "__interrupt__" in payload:
                 self.interrupts += [
@@ -147,21 +151,30 @@ class _Run:
                     "content": json_of(message.content),
                 }
 
-    def completed(self) -> AgentEvent:
+    def ending(self) -> Iterator[AgentEvent]:
+        """The ending, after the text that a function's own result is."""
         values = self._values
-        if not isinstance(values, Mapping):
-            return {"type": "completed"} if values is None else {"type": "completed", "data": json_of(values)}
-        if values.get("structured_response") is not None:
-            return {"type": "completed", "data": json_of(values["structured_response"])}
-        if self.interrupts or "messages" in values:
-            return {"type": "completed"}
-        return {"type": "completed", "data": json_of(values)}
+        is_state = isinstance(values, Mapping)
+        result = values.get("structured_response") if is_state else values
+        if result is None and is_state and not self.interrupts and "messages" not in self._outputs:
+            result = {key: values[key] for key in self._outputs if key in values}
+        if isinstance(result, str):
+            yield {"type": "text", "delta": result}
+            result = None
+        yield {"type": "completed"} if result is None else {"type": "completed", "data": json_of(result)}
+
+
+def _inputs(graph: Any) -> list[str]:
+    """The names of what it takes; a function takes one thing without a name.
+
+    Not from its JSON schema: a state needs none, and one of `typing.TypedDict` has none before Python 3.12.
+    """
+    builder = getattr(graph, "builder", None)
+    return [] if builder is None else list(builder.schemas[builder.input_schema])
 
 
 def _messages(update: Any) -> Iterator[BaseMessage]:
-    """The messages in what a node gave: a state, a command, or several of them."""
-    if isinstance(update, Command):
-        update = update.update
+    """The messages in what a node gave: a part of the state, or several."""
     if isinstance(update, BaseMessage):
         yield update
     elif isinstance(update, Mapping):
@@ -169,8 +182,7 @@ def _messages(update: Any) -> Iterator[BaseMessage]:
             yield from _messages(value)
     elif isinstance(update, Iterable) and not isinstance(update, str | bytes):
         for value in update:
-            if isinstance(value, BaseMessage | Command | Mapping):
-                yield from _messages(value)
+            yield from _messages(value)
 
 
 def _config(thread: str, session: str) -> RunnableConfig:

@@ -128,8 +128,9 @@ def _field(raw: Any, name: str) -> Any:
 
 
 def _parsed(arguments: Any) -> Json:
+    """Tools that the provider runs itself have none."""
     if not isinstance(arguments, str):
-        return {} if arguments is None else json_of(arguments)
+        return {}
     try:
         return from_json(arguments or "{}", allow_inf_nan=False)
     except ValueError:

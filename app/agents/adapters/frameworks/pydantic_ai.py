@@ -3,14 +3,14 @@
 The conversation comes from the session's log, so any replica runs the next turn; an agent's `system_prompt`, which the
 log doesn't have, is put in front of it again. Text is what the model says, its first piece included. An output that is
 no string is the structured result; output tools are not told as tools, and text that only spells the output
-(`NativeOutput`, `PromptedOutput`) is not told as text.
+(`NativeOutput`, `PromptedOutput`), or that a `TextOutput` function gets, is not told as text.
 """
 
 from base64 import b64decode
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Any
 
-from pydantic_ai import AgentRunResultEvent, BinaryContent, NativeOutput, PromptedOutput
+from pydantic_ai import AgentRunResultEvent, BinaryContent, NativeOutput, PromptedOutput, TextOutput
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.capabilities import ReinjectSystemPrompt
 from pydantic_ai.messages import (
@@ -44,7 +44,10 @@ class PydanticAIAgent:
     def __init__(self, agent: AbstractAgent[Any, Any], *, deps: Any = None) -> None:
         self._agent = agent
         self._deps = deps
-        self._spells_its_output = isinstance(agent.output_type, NativeOutput | PromptedOutput)
+        kinds = agent.output_type if isinstance(agent.output_type, Sequence) else [agent.output_type]
+        self._spells_its_output = any(
+            isinstance(each, NativeOutput | PromptedOutput | TextOutput) for each in kinds
+        )
         if agent.name is not None:
             self.name = agent.name
 
