@@ -50,10 +50,10 @@ app = typer.Typer(
 
 SETTINGS_HELP = """Every setting can be given by an environment variable; a flag overrules it.
 
-Without a flag of their own, because a list of processes shows flags to everybody: TARKO_TOKENS, TARKO_OPENAI_API_KEY.
+Without a flag of their own, because a list of processes shows flags to everybody: TARKO_TOKENS, TARKO_OPENAI_API_KEY, TARKO_REMOTE_TOKEN.
 
 Others: TARKO_ON_BUSY, TARKO_QUEUE_LIMIT, TARKO_TURN_DEADLINE, TARKO_TURN_SILENCE, TARKO_OUTAGE_LIMIT, TARKO_COOKIE_LIFETIME, TARKO_PING_INTERVAL, TARKO_SEND_TIMEOUT, TARKO_MAX_BODY, TARKO_MAX_EVENT, TARKO_MAX_TURN,
-TARKO_OPENAI_BASE_URL, TARKO_OPENAI_MODEL, TARKO_OPENAI_SYSTEM_PROMPT.
+TARKO_OPENAI_BASE_URL, TARKO_OPENAI_MODEL, TARKO_OPENAI_MODELS, TARKO_OPENAI_MCP_SERVERS, TARKO_OPENAI_SYSTEM_PROMPT, TARKO_UI_TITLE.
 """
 
 Url = Annotated[
@@ -109,7 +109,9 @@ def serve(
     agent: Annotated[
         str | None,
         typer.Argument(
-            envvar="TARKO_AGENT", help="`demo`, `openai`, or `package.module:name`.", show_default=False
+            envvar="TARKO_AGENT",
+            help="`demo`, `openai`, `tarko:<url>`, `fastagent:<url>`, or `package.module:name`.",
+            show_default=False,
         ),
     ] = None,
     host: Annotated[str | None, typer.Option(envvar="TARKO_HOST", help="Address to listen on.")] = None,

@@ -16,7 +16,8 @@ class Settings(BaseSettings):
     port: int = Field(8888, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     insecure: bool = Field(default=False, description="Listen on a foreign address without tokens.")
     agent: str = Field(
-        "demo", description="`demo`, `openai`, `tarko:<url>` (another server), or `package.module:name`."
+        "demo",
+        description="`demo`, `openai`, `tarko:<url>` or `fastagent:<url>` (another server), or `package.module:name`.",
     )
     data_dir: Path = Field(Path(".tarko"), description="Where the embedded database lives.")
     database_url: str | None = Field(None, description="A PostgreSQL 15+ server; unset: the embedded one.")
@@ -57,4 +58,9 @@ class Settings(BaseSettings):
     openai_model: str = Field("gpt-4o-mini", description="Its model.")
     openai_models: str = Field("", description="Others that a session may choose, by comma.")
     openai_system_prompt: str | None = Field(None, description="What the model is told first.")
-    remote_token: str | None = Field(None, repr=False, description="Who the `tarko:<url>` agent is there.")
+    openai_mcp_servers: str = Field(
+        "", description="MCP servers whose tools it may call, by comma: addresses or commands."
+    )
+    remote_token: str | None = Field(
+        None, repr=False, description="Who the `tarko:<url>` or `fastagent:<url>` agent is there."
+    )

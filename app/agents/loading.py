@@ -75,6 +75,7 @@ def _openai_agent(settings: Settings) -> Agent:
         base_url=settings.openai_base_url,
         api_key=settings.openai_api_key,
         system_prompt=settings.openai_system_prompt,
+        mcp_servers=filter(None, map(str.strip, settings.openai_mcp_servers.split(","))),
     )
 
 

@@ -68,6 +68,7 @@ class _Told:
     """What the run has told. The run itself is the one without parents."""
 
     def __init__(self) -> None:
+        self._has_streamed = False
         self._result: Any = None
 
     def take(self, event: Any) -> Iterator[AgentEvent]:
@@ -85,8 +86,13 @@ class _Told:
                     "isError": True,
                     "content": str(data.get("error")),
                 }
-        if kind.endswith("_stream") and not event["parent_ids"]:
+        if event["parent_ids"]:
+            return
+        if kind.endswith("_stream"):
+            self._has_streamed = True
             yield from self._piece(data["chunk"])
+        elif kind.endswith("_end") and not self._has_streamed:
+            yield from self._piece(data.get("output"))
 
     def _piece(self, piece: Any) -> Iterator[AgentEvent]:
         if isinstance(piece, str):
