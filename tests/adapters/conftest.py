@@ -11,3 +11,8 @@ os.environ |= {
 }
 
 collect_ignore_glob = [] if find_spec("langgraph") else ["*"]
+
+if not collect_ignore_glob:
+    # Of servers in processes of their own nothing new is learned, and frameworks are slow to import when measured.
+    for _name in [name for name in os.environ if name.startswith("COVERAGE_")]:
+        del os.environ[_name]

@@ -20,18 +20,20 @@ CONTINUED = (
 
 
 class Subjects:
-    """Loads each subject when it is first asked."""
+    """All subjects, loaded before the server serves."""
 
     name = "subjects"
 
     def __init__(self) -> None:
-        self._loaded: dict[str, Agent] = {}
+        self._loaded: dict[str, Agent] = {
+            subject: load_agent(f"tests.adapters.subjects.{subject}:make", Settings())
+            for subject in CONTINUED
+        }
 
     def invoke(self, scope: Scope, prompt: Prompt, /) -> AsyncIterable[AgentEvent]:
         subject, _, text = prompt["text"].partition(" ")
-        if subject not in self._loaded:
-            self._loaded[subject] = load_agent(f"tests.adapters.subjects.{subject}:make", Settings())
         return self._loaded[subject].invoke(scope, {**prompt, "text": text})
 
 
-agent = Subjects()
+def make() -> Subjects:
+    return Subjects()

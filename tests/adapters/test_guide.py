@@ -19,6 +19,8 @@ from tests.conftest import Server, own_database
 from tests.replicas.processes import ADDRESS, STARTS
 from tests.server import PATIENCE, soon
 
+pytestmark = pytest.mark.timeout(300)
+
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "frameworks.md").read_text()
 COMMANDS = re.findall(r"^cd examples/(\w+) && (tarko-server serve \S+)$", GUIDE, re.MULTILINE)
@@ -35,10 +37,16 @@ ANSWERS = {
 
 @pytest.fixture(scope="module")
 async def served(embedded_server: Server) -> AsyncIterator[dict[str, str]]:
-    """The addresses of all examples' servers, started at once."""
+    """The addresses of all examples' servers. They start two at a time: each imports a whole framework."""
+    turns = asyncio.Semaphore(2)
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(own_database(embedded_server))
-        started = [_started(stack, example, command, url) for example, command in COMMANDS]
+
+        async def start(example: str, command: str) -> str:
+            async with turns:
+                return await _started(stack, example, command, url)
+
+        started = [start(example, command) for example, command in COMMANDS]
         yield dict(zip(dict(COMMANDS), await asyncio.gather(*started), strict=True))
 
 

@@ -7,14 +7,20 @@ import pytest
 from tests.adapters.brain import WEATHER
 from tests.adapters.replicated import CONTINUED
 from tests.conftest import Server, own_database
+from tests.replicas import processes
 from tests.replicas.processes import Replica, two_replicas
+
+STARTS = 200.0  # all frameworks are imported first
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")
 async def replicas(embedded_server: Server) -> AsyncIterator[tuple[Replica, Replica]]:
-    agent = "tests.adapters.replicated:agent"
-    async with own_database(embedded_server) as url, two_replicas(url, agent=agent) as both:
-        yield both
+    agent = "tests.adapters.replicated:make"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes, "STARTS", STARTS)
+        async with own_database(embedded_server) as url, two_replicas(url, agent=agent) as both:
+            yield both
 
 
 @pytest.mark.parametrize("subject", CONTINUED)
