@@ -10,7 +10,7 @@ import pytest
 from agents import Agent as SDKAgent
 from agents import GuardrailFunctionOutput, input_guardrail
 from agents.testing import ScriptedModel, assistant_message, function_call
-from google.adk.agents import LlmAgent
+from google.adk.agents import LlmAgent, ParallelAgent
 from google.adk.apps import App
 from google.adk.models import LlmResponse
 from google.genai import types
@@ -36,6 +36,7 @@ from app.agents.adapters.frameworks.anthropic import AnthropicAgent
 from app.agents.adapters.frameworks.mcp_tools import connected
 from app.agents.adapters.openai_chat import OpenAIChatAgent
 from app.agents.adapters.python_tools import PythonTools, ToolResult
+from app.agents.contract import Message
 from app.agents.loading import agent_name
 from app.agents.outcome import Completed, Failed
 from tests.adapters.brain import Call, Say, Think
@@ -60,6 +61,17 @@ async def test_its_own_test_model_is_served() -> None:
     run = await drive(recognised(PydanticAgent(TestModel(), name="helper", tools=[ping])), "hi").run()
     assert [event["type"] for event in run.events[:2]] == ["tool_started", "tool_ended"]
     assert text_of(run.events) == '{"ping":"a!"}'
+
+
+async def test_the_system_prompt_is_put_before_the_conversation_once() -> None:
+    async def count(messages: list[Any], _: Any) -> AsyncIterator[str]:
+        parts = [part for message in messages for part in message.parts]
+        yield str([part.content for part in parts if part.part_kind == "system-prompt"])
+
+    agent = recognised(PydanticAgent(FunctionModel(stream_function=count), system_prompt="Be brief."))
+    answered: Message = {"role": "assistant", "content": "yes"}
+    for earlier in (Earlier(), Earlier({"role": "user", "content": "before"}, answered)):
+        assert text_of((await drive(agent, "x", transcript=earlier).run()).events) == "['Be brief.']"
 
 
 async def test_an_output_function_makes_text_of_what_was_not_streamed() -> None:
@@ -245,6 +257,18 @@ async def test_an_error_event_fails_the_turn(code: str, expected: tuple[str, boo
 
 async def test_a_result_that_does_not_parse_is_told_as_it_is() -> None:
     assert google_adk_adapter._parsed("{bad") == "{bad"
+
+
+@pytest.mark.filterwarnings("ignore:ParallelAgent is deprecated")
+async def test_agents_that_answer_side_by_side_are_each_told_once() -> None:
+    def answers(name: str) -> LlmAgent:
+        pieces = [google_adk._response([types.Part(text=each)], partial=True) for each in (name, "!")]
+        whole = google_adk._response([types.Part(text=f"{name}!")])
+        return LlmAgent(name=name, model=Answers(model=name, responses=[*pieces, whole]))
+
+    both = ParallelAgent(name="both", sub_agents=[answers("a"), answers("b")])
+    run = await drive(recognised(both), "x").run()
+    assert sorted(text_of(run.events)) == ["!", "!", "a", "b"]
 
 
 async def test_pieces_of_a_result_and_of_a_call_are_waited_for() -> None:

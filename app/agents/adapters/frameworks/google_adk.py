@@ -64,11 +64,11 @@ class GoogleADKAgent:
 
 
 class _Told:
-    """What the run has told: of the answer that streams now, and of its result."""
+    """What the run has told: who streams what now, since agents may run side by side, and the result."""
 
     def __init__(self, root: Any) -> None:
         self._root = root
-        self._is_streaming = {"text": False, "thinking": False}
+        self._streaming: set[tuple[str, str]] = set()
         self._result: Json = _NO_RESULT
         self._error: AgentFailure | None = None
 
@@ -82,13 +82,14 @@ class _Told:
                     self._result = _parsed(part.text)
             elif part.text:
                 kind = "thinking" if part.thought else "text"
-                if event.partial or not self._is_streaming[kind]:
+                if event.partial:
+                    self._streaming.add((event.author, kind))
+                if event.partial or (event.author, kind) not in self._streaming:
                     yield {"type": kind, "delta": part.text}
-                self._is_streaming[kind] = self._is_streaming[kind] or bool(event.partial)
             elif not event.partial:
                 yield from _tool(part)
         if not event.partial:
-            self._is_streaming = dict.fromkeys(self._is_streaming, False)
+            self._streaming -= {(event.author, "text"), (event.author, "thinking")}
 
     def _has_schema(self, author: str) -> bool:
         agent = self._root.find_agent(author)

@@ -17,14 +17,10 @@ from app.agents.contract import AgentEvent, ImageRef, Message, Prompt, Scope
 
 
 async def conversation(scope: Scope, prompt: Prompt) -> list[AnyMessage]:
-    """All earlier messages and the prompt. Each has an id, so that a graph which gives them back says nothing new."""
+    """All earlier messages and the prompt."""
     transcript = scope.get("transcript")
     earlier = await transcript.messages() if transcript is not None else []
-    messages = [_message(each) for each in earlier]
-    messages.append(_human(prompt["text"], prompt.get("images")))
-    for place, message in enumerate(messages):
-        message.id = f"transcript-{place}"
-    return messages
+    return [*map(_message, earlier), _human(prompt["text"], prompt.get("images"))]
 
 
 def said(message: BaseMessage) -> Iterator[AgentEvent]:

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequenc
 from contextlib import aclosing
 from typing import Any
 
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import StateGraph
 from langgraph.pregel import Pregel
@@ -105,13 +105,13 @@ class _Run:
     def __init__(self, outputs: str | Sequence[str]) -> None:
         self._outputs = outputs
         self.interrupts: list[dict[str, Any]] = []
-        self._streamed: set[str] = set()
         self._calls: dict[str, bool] = {}
         self._values: Any = None
 
     def take(self, namespace: tuple[str, ...], mode: str, payload: Any) -> Iterator[AgentEvent]:
         if mode == "messages":
-            yield from self._message(payload[0])
+            # LangGraph itself gives each message once, in pieces or whole, however often nodes return it.
+            yield from said(payload[0])
         elif mode == "updates":
             for update in payload.values():
                 yield from self._update(update)
@@ -121,14 +121,6 @@ class _Run:
                 ]
         elif not namespace:
             self._values = payload
-
-    def _message(self, message: BaseMessage) -> Iterator[AgentEvent]:
-        """A piece of a message, or a whole one: that comes after its pieces again, and then tells nothing new."""
-        if isinstance(message, AIMessageChunk):
-            self._streamed.add(message.id or "")
-        elif not isinstance(message, AIMessage) or (message.id or "") in self._streamed:
-            return
-        yield from said(message)
 
     def _update(self, update: Any) -> Iterator[AgentEvent]:
         for message in _messages(update):
