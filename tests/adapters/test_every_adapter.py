@@ -3,6 +3,7 @@
 Each subject is loaded by its name, as `serve` does it, and driven as a turn is.
 """
 
+import asyncio
 import importlib
 from collections.abc import Iterator
 
@@ -158,6 +159,25 @@ async def test_an_abort_stops_the_model_or_the_tool_and_leaves_nothing(
         assert open_streams == set()
     assert run.outcome == Cancelled()
     assert not run.drive.abandoned
+    assert run.drive.violations == []
+
+
+async def test_an_abort_while_the_agent_waits_for_its_reader_leaves_nothing(agent: Agent) -> None:
+    """It is closed at a `yield` then, not cancelled at an `await`."""
+    told = asyncio.Event()
+
+    async def never_taken(_: AgentEvent) -> None:
+        told.set()
+        await asyncio.Event().wait()
+
+    async with nothing_left():
+        run = drive(agent, "hello")
+        run._also = never_taken
+        run.drive.start()
+        await soon(told.wait())
+        await run.cancelled()
+        assert open_streams == set()
+    assert run.events == said("Hello")
     assert run.drive.violations == []
 
 
