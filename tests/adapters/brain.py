@@ -5,6 +5,7 @@ the same golden transcripts, and a conversation that lost a message is seen in t
 """
 
 import asyncio
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,8 +83,19 @@ SCRIPTS: dict[str, list[Step]] = {
 }
 
 
-def steps(seen: list[Seen]) -> list[Step]:
+def held() -> Iterator[Step]:
+    """Says a word, then hangs; tells when the model lets go of it."""
+    try:
+        yield Say("Wait")
+        yield Hang()
+    finally:
+        gates["held"].left.set()
+
+
+def steps(seen: list[Seen]) -> Iterable[Step]:
     last = seen[-1]
+    if last.text == "held":
+        return held()
     if last.role == "tool":
         return [Say("It is "), Say(f"{last.text}.")]
     match last.text.split():

@@ -53,7 +53,7 @@ def agent(subject: str) -> Agent:
 
 @pytest.fixture(autouse=True)
 def _gates() -> Iterator[None]:
-    gates.update(text=Gate(), tool=Gate())
+    gates.update(text=Gate(), tool=Gate(), held=Gate())
     yield
     gates.clear()
     assert open_streams == set()
@@ -171,13 +171,14 @@ async def test_an_abort_while_the_agent_waits_for_its_reader_leaves_nothing(agen
         await asyncio.Event().wait()
 
     async with nothing_left():
-        run = drive(agent, "hello")
+        run = drive(agent, "held")
         run._also = never_taken
         run.drive.start()
         await soon(told.wait())
         await run.cancelled()
+        assert gates["held"].left.is_set()
         assert open_streams == set()
-    assert run.events == said("Hello")
+    assert run.events == said("Wait")
     assert run.drive.violations == []
 
 

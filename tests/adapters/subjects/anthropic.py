@@ -49,7 +49,7 @@ def sse(event: dict[str, Any]) -> bytes:
 
 
 async def answer(body: dict[str, Any]) -> AsyncGenerator[bytes, None]:
-    async for each in spelled(steps(_seen(body["messages"]))):
+    async for each in spelled([*steps(_seen(body["messages"]))]):
         yield each
 
 

@@ -51,7 +51,7 @@ def sse(choice: dict[str, Any]) -> bytes:
 
 
 async def answer(body: dict[str, Any]) -> AsyncGenerator[bytes, None]:
-    script = steps(_seen(body["messages"]))
+    script = [*steps(_seen(body["messages"]))]
     if isinstance(script[0], Fail):
         raise ProviderError(script[0].status)
     for step in script:

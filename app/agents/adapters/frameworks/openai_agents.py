@@ -53,15 +53,17 @@ class OpenAIAgentsAgent:
         told = _Told(self._agent)
         try:
             async with aclosing(result.stream_events()) as events:  # type: ignore[type-var]
-                async for event in events:
-                    for each in told.take(event):
-                        yield each
+                try:
+                    async for event in events:
+                        for each in told.take(event):
+                            yield each
+                finally:
+                    # Before the stream is closed: that would raise the cancel of the run.
+                    await _stopped(result)
         except MaxTurnsExceeded as error:
             raise AgentFailure(str(error), "too_many_rounds") from error
         except (InputGuardrailTripwireTriggered, OutputGuardrailTripwireTriggered) as error:
             raise AgentFailure(str(error), "content_filtered") from error
-        finally:
-            await _stopped(result)
         output = result.final_output
         is_text = output is None or isinstance(output, str)
         yield {"type": "completed"} if is_text else {"type": "completed", "data": json_of(output)}
