@@ -5,14 +5,23 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 NPM_PACKAGES := clients/typescript examples/react
 
-.PHONY: run test check format lint bench drill clean
+ADAPTERS := .venv-adapters
+ADAPTERS_PIP := $(ADAPTERS)/bin/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: run test adapters check format lint bench drill clean
 
 run: .venv/served
 	@$(BIN)/tarko-server serve
 
 test: .venv/tested node
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --cov --cov-report= $(ARGS)
+	@if [ -e $(ADAPTERS)/tested ]; then $(MAKE) --no-print-directory adapters; \
+	elif [ "$$TARKO_REQUIRE_ALL" = 1 ]; then echo 'TARKO_REQUIRE_ALL=1, but $(ADAPTERS) is missing'; exit 1; \
+	else echo 'NOT TESTED: the adapters of agent frameworks. `make adapters` makes $(ADAPTERS) and tests them.'; fi
 	$(BIN)/python -m tests.coverage_floors
+
+adapters: $(ADAPTERS)/tested
+	$(ADAPTERS)/bin/python -m pytest tests/adapters --cov --cov-append --cov-report=
 
 check: .venv/tested lint test
 
@@ -44,7 +53,7 @@ node:
 	@touch $@
 
 clean:
-	rm -rf $(foreach package,$(NPM_PACKAGES),$(addprefix $(package)/,node_modules dist build)) .venv .tarko .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
+	rm -rf $(foreach package,$(NPM_PACKAGES),$(addprefix $(package)/,node_modules dist build)) .venv $(ADAPTERS) .tarko .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -61,3 +70,12 @@ clean:
 	@echo 'Installing the server and what its tests need into .venv …'
 	@$(PIP) install --constraint constraints.txt --editable '.[dev]'
 	@touch .venv/served $@
+
+# The frameworks are heavy, and pin what they share: an environment of their own, made once.
+$(ADAPTERS)/tested: pyproject.toml constraints-adapters.txt
+	@[ -e $(ADAPTERS)/bin/python ] || $(PYTHON) -m venv $(ADAPTERS)
+	@echo 'Installing the server and all agent frameworks into $(ADAPTERS) …'
+	@$(ADAPTERS_PIP) install --no-compile --constraint constraints-adapters.txt --editable '.[all]' \
+	  anyio pytest pytest-cov pytest-timeout
+	@$(ADAPTERS_PIP) check
+	@touch $@

@@ -37,7 +37,7 @@ class Settings(BaseSettings):
     insecure: bool = Field(default=False, description="Listen on a foreign address without tokens.")
     agent: str = Field(
         "demo",
-        description="`demo`, `openai`, `tarko:<url>` (another server), `a2a:<url>` (an A2A agent), or "
+        description="`demo`, `openai`, `tarko:<url>`, `a2a:<url>` or `fastagent:<url>` (an agent elsewhere), or "
         "`package.module:name`.",
     )
     middleware: str = Field(
@@ -104,8 +104,13 @@ class Settings(BaseSettings):
     openai_model: str = Field("gpt-4o-mini", description="Its model.")
     openai_models: str = Field("", description="Others that a session may choose, by comma.")
     openai_system_prompt: str | None = Field(None, description="What the model is told first.")
+    openai_mcp_servers: str = Field(
+        "", description="MCP servers whose tools it may call, by comma: addresses or commands."
+    )
     remote_token: str | None = Field(
-        None, repr=False, description="The token that a `tarko:<url>` or `a2a:<url>` agent is asked with."
+        None,
+        repr=False,
+        description="The token that a `tarko:<url>`, `a2a:<url>` or `fastagent:<url>` agent is asked with.",
     )
     a2a_remotes: dict[str, A2ARemote] = Field(
         {},

@@ -1,8 +1,10 @@
 """Turns the name of an agent in the settings into the agent, or says precisely why it can't.
 
-A name is `demo`, `openai`, `tarko:<url>`, `tarko-runtime:<url>`, `a2a:<url>` or `package.module:name`, where `name` may
-have dots. What lies there may be an object with `invoke`, a class or a plain function that makes one without arguments, or a bare `invoke`
-function. Names come from the operator's settings only, never from a request: loading runs their code.
+A name is `demo`, `openai`, `tarko:<url>`, `tarko-runtime:<url>`, `a2a:<url>`, `fastagent:<url>` or
+`package.module:name`, where `name` may have dots. What lies there may be an object with `invoke`, an object of a
+framework that has an adapter, a class or a plain function that makes one without arguments, a bare `invoke` function, or
+a function of the prompt's text. Names come from the operator's settings only, never from a request: loading runs their
+code.
 
 What `invoke` returns at run time is the driver's concern; here its shape is checked, so that the mistakes
 that can be seen without a turn are seen at start.
@@ -18,11 +20,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, NoReturn
 
+from app.agents.adapters.functions import FunctionAgent, is_text_function
+from app.agents.adapters.recognised import adapted, advice, extra_for, framework_of
 from app.agents.contract import Agent, AgentEvent, Prompt, Scope
 from app.errors import AgentLoadError
 from app.settings import A2ARemote, Settings
 
-_REMOTE = re.compile(r"(?P<kind>tarko|tarko-runtime|a2a):(?P<url>.*://.*)")
+_REMOTE = re.compile(r"(?P<kind>tarko|tarko-runtime|a2a|fastagent):(?P<url>.*://.*)")
 
 
 class BareAgent:
@@ -81,6 +85,7 @@ def _openai_agent(settings: Settings) -> Agent:
         base_url=settings.openai_base_url,
         api_key=settings.openai_api_key,
         system_prompt=settings.openai_system_prompt,
+        mcp_servers=filter(None, map(str.strip, settings.openai_mcp_servers.split(","))),
     )
 
 
@@ -89,6 +94,10 @@ def _remote_agent(kind: str, url: str, settings: Settings) -> Agent:
         from app.agents.adapters.a2a.agent import A2AAgent
 
         return A2AAgent(url, options=_a2a_options(url, settings))
+    if kind == "fastagent":
+        from app.agents.adapters.fastagent import FastAgent
+
+        return FastAgent(url, token=settings.remote_token)
     from app.agents.adapters.tarko.agent import TarkoAgent
 
     dialect: Literal["runtime", "documented"] = "runtime" if kind == "tarko-runtime" else "documented"
@@ -109,7 +118,7 @@ def _split(name: str) -> tuple[str, str]:
         _refuse(f"agent {name!r} names a file; name its module: dots for slashes, no `.py`")
     if not (colon and all(module_name.split(".")) and all(path.split("."))):
         _refuse(
-            f"agent {name!r} is neither `demo` nor `openai` nor of the form `package.module:name`, `tarko:<url>` or `a2a:<url>`"
+            f"agent {name!r} is neither `demo` nor `openai` nor of the form `package.module:name`, `tarko:<url>`, `a2a:<url>` or `fastagent:<url>`"
         )
     return module_name, path
 
@@ -122,7 +131,9 @@ def _imported(module_name: str) -> ModuleType:
         missing = error.name or ""
         if missing == module_name or module_name.startswith(f"{missing}."):
             _refuse(f"module {module_name!r} was not found from {Path.cwd()} ({error})", error)
-        _refuse(f"module {module_name!r} failed: it imports {missing!r}, which isn't there", error)
+        extra = extra_for(missing)
+        hint = f"; {advice(extra)}" if extra is not None else ""
+        _refuse(f"module {module_name!r} failed: it imports {missing!r}, which isn't there{hint}", error)
     except SyntaxError as error:
         where = f"{error.filename}, line {error.lineno}"
         _refuse(f"module {module_name!r} failed: syntax error in {where}: {error.msg}", error)
@@ -157,10 +168,12 @@ def _suggestion(holder: object, part: str) -> str:
 
 def _as_agent(found: object, name: str) -> Agent:
     """Decide by shape: a function that needs no arguments is a factory, any other a bare `invoke`."""
-    if not inspect.isclass(found) and hasattr(found, "invoke"):
-        return _checked(found, name)
+    if not inspect.isclass(found) and (agent := _agent_itself(found, name)) is not None:
+        return agent
     if not callable(found):
         _refuse(f"agent {name!r} is {_kind(found)}: it has no `invoke` and isn't a function or a class")
+    if not inspect.isclass(found) and is_text_function(found):
+        return FunctionAgent(found)
     if inspect.isasyncgenfunction(found):
         return _bare(found, name)
     if _takes(found, 0):
@@ -180,9 +193,19 @@ def _made_by(factory: Callable[..., object], name: str) -> Agent:
         made = factory()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the factory's code may raise anything
         _refuse(f"agent {name!r} failed when it was made: {_told(error)}", error)
-    if not hasattr(made, "invoke") and inspect.isasyncgenfunction(made):
-        return _bare(made, name)
+    if (agent := _agent_itself(made, name)) is not None:
+        return agent
+    if inspect.isasyncgenfunction(made):
+        return FunctionAgent(made) if is_text_function(made) else _bare(made, name)
     return _checked(made, name)
+
+
+def _agent_itself(found: object, name: str) -> Agent | None:
+    """The agent that an object is, or that its framework's adapter makes of it."""
+    framework = framework_of(found)
+    if framework is not None:
+        return adapted(found, framework)
+    return _checked(found, name) if hasattr(found, "invoke") else None
 
 
 def _bare(function: Callable[..., Any], name: str) -> Agent:

@@ -4,10 +4,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
+from app.agents.adapters.fastagent import FastAgent
 from app.agents.adapters.tarko.agent import TarkoAgent
 from app.agents.collect import collect
 from app.agents.loading import agent_name, load_agent
@@ -77,6 +79,10 @@ async def one_parameter(prompt):
     yield {"type": "completed"}
 
 
+async def three(one, two, three):
+    yield {"type": "completed"}
+
+
 async def coroutine(scope, prompt):
     return []
 
@@ -91,6 +97,14 @@ def plain_bare(scope, prompt):
 
 def one(prompt):
     return bare(None, prompt)
+
+
+async def answer(text):
+    yield "answered"
+
+
+def answer_factory():
+    return answer
 
 
 def factory(option=1):
@@ -158,6 +172,10 @@ def refusal(name: str) -> str:
         ("bare_factory", "bare"),
         ("partial", "bare"),
         ("call", ""),
+        ("answer", "answered"),
+        ("answer_factory", "answered"),
+        ("one", "bare"),
+        ("one_parameter", ""),
     ],
 )
 @pytest.mark.usefixtures("module")
@@ -182,8 +200,7 @@ async def test_every_shape_of_agent_is_loaded(path: str, text: str) -> None:
             "`invoke` must take two positional parameters, scope and prompt, not (scope, prompt, third)",
         ),
         ("Coroutine", "`invoke` is an `async def` without `yield`"),
-        ("one_parameter", "must take two positional parameters, scope and prompt, not (prompt)"),
-        ("one", "must take two positional parameters, scope and prompt, not (prompt)"),
+        ("three", "must take two positional parameters, scope and prompt, not (one, two, three)"),
         ("coroutine", "is an `async def` without `yield`"),
         ("async_factory", "is an `async def` factory; make it a plain `def`"),
         ("factory_of_none", "None has no `invoke`"),
@@ -308,3 +325,88 @@ def test_a_remote_tarko_server_is_an_agent_in_both_dialects() -> None:
     for name in ("tarko:http://host", "tarko-runtime:http://host"):
         assert agent_name(load_agent(name, Settings()), name) == "tarko"
     assert "`a2a:<url>`" in refusal("a2a:")
+
+
+FRAMEWORK = """
+class Pregel:
+    def invoke(self, given):
+        raise AssertionError("the framework's own `invoke` is no turn")
+
+
+class Graph(Pregel):
+    pass
+
+
+graph = Graph()
+
+
+def make_graph():
+    return graph
+"""
+
+
+@pytest.mark.parametrize("path", ["graph", "make_graph"])
+def test_an_object_of_a_framework_without_its_extra_says_what_to_install(
+    path: str, module: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module("langgraph/__init__.py", FRAMEWORK)
+    monkeypatch.setitem(sys.modules, "app.agents.adapters.frameworks.langgraph", None)
+    told = refusal(f"langgraph:{path}")
+    assert "an object of LangGraph" in told
+    assert "pip install 'tarko-server[langgraph]'" in told
+
+
+@pytest.mark.parametrize("path", ["graph", "make_graph"])
+def test_an_object_of_a_framework_gets_its_adapter(
+    path: str, module: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module("langgraph/__init__.py", FRAMEWORK)
+    adapter = ModuleType("app.agents.adapters.frameworks.langgraph")
+    monkeypatch.setattr(adapter, "LangGraphAgent", lambda found: ("adapted", found), raising=False)
+    monkeypatch.setitem(sys.modules, adapter.__name__, adapter)
+    loaded: Any = load_agent(f"langgraph:{path}", Settings())
+    assert loaded[0] == "adapted"
+    assert type(loaded[1]).__name__ == "Graph"
+
+
+@pytest.mark.parametrize(
+    ("imported", "extra"),
+    [
+        ("langgraph.graph", "langgraph"),
+        ("google.adk.agents", "google-adk"),
+        ("pydantic_ai", "pydantic-ai"),
+        ("agents", "openai-agents"),
+        ("langchain_core", "langchain"),
+        ("mcp", "mcp"),
+        ("anthropic", "anthropic"),
+    ],
+)
+def test_a_module_that_misses_its_framework_says_what_to_install(
+    imported: str,
+    extra: str,
+    module: Callable[[str, str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, imported.partition(".")[0], None)
+    module("needs.py", f"import {imported}\n")
+    assert f"; pip install 'tarko-server[{extra}]' brings what it needs" in refusal("needs:agent")
+
+
+def test_another_missing_module_gets_no_such_advice(module: Callable[[str, str], None]) -> None:
+    module("needs.py", "import nowhere_at_all\n")
+    assert "pip install" not in refusal("needs:agent")
+
+
+def test_a_fastagent_server_is_named_by_its_address() -> None:
+    assert isinstance(load_agent("fastagent:http://127.0.0.1:1", Settings()), FastAgent)
+    assert "address" in refusal("fastagent:ftp://x")
+
+
+def test_no_framework_is_imported_to_recognise_its_objects() -> None:
+    code = (
+        "import sys; from app.agents.adapters.recognised import FRAMEWORKS, framework_of; framework_of(object());"
+        "print([each for each in sys.modules if each.partition('.')[0] in"
+        " {'langgraph', 'langchain_core', 'pydantic_ai', 'agents', 'google', 'anthropic', 'mcp', 'openai'}])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -11,7 +14,7 @@ from app.agents.adapters.openai_chat import OpenAIChatAgent
 from app.agents.contract import AgentEvent, Message, Prompt, Scope
 from app.agents.driver import Bounds
 from app.agents.outcome import Cancelled, Completed, Failed
-from app.errors import StorageUnavailable
+from app.errors import AgentLoadError, StorageUnavailable
 from tests.agents.driving import PATIENCE, Recorded, text
 from tests.agents.openai_server import (
     OpenAIServer,
@@ -26,6 +29,7 @@ from tests.agents.openai_server import (
 )
 
 KEY = "sk-very-secret-key"
+MCP_TOOLS = "app.agents.adapters.frameworks.mcp_tools"
 
 
 @pytest.fixture
@@ -500,3 +504,29 @@ async def test_a_session_may_choose_another_model(kit: Kit, server: OpenAIServer
     for scope in scopes:
         assert [event async for event in agent.invoke(scope, {"text": "hi"})][-1]["type"] == "completed"
     assert [request.body["model"] for request in server.requests] == ["m", "large"]
+
+
+def test_mcp_servers_without_their_extra_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, MCP_TOOLS, None)
+    with pytest.raises(AgentLoadError, match=r"pip install 'tarko-server\[mcp\]'"):
+        OpenAIChatAgent(model="m", mcp_servers=["http://127.0.0.1:1/mcp"])
+
+
+async def test_mcp_servers_are_connected_for_the_turn(
+    kit: Kit, server: OpenAIServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered: list[Any] = []
+
+    @asynccontextmanager
+    async def connected(servers: Any, functions: Any) -> AsyncIterator[Any]:
+        entered.append(servers)
+        yield functions
+        entered.append("left")
+
+    module = ModuleType(MCP_TOOLS)
+    monkeypatch.setattr(module, "connected", connected, raising=False)
+    monkeypatch.setitem(sys.modules, MCP_TOOLS, module)
+    run = await kit.drive(mcp_servers=["one"]).run()
+    assert run.outcome == Completed()
+    assert entered == [["one"], "left"]
+    assert len(server.requests) == 1

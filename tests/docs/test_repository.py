@@ -52,6 +52,19 @@ def test_every_direct_dependency_is_pinned_and_has_its_reason() -> None:
         assert name in reasons or name.startswith("types-"), name
 
 
+def test_every_extra_is_pinned_and_has_its_reason() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pinned = (ROOT / "constraints-adapters.txt").read_text().lower()
+    reasons = (ROOT / "docs" / "dependencies.md").read_text()
+    for extra, requirements in project["optional-dependencies"].items():
+        for requirement in requirements if extra not in ("all", "dev") else ():
+            name = re.split(r"[\[<>=;~ ]", requirement)[0].lower()
+            assert f"\n{name}==" in pinned, name
+            assert f"| {extra} | {name} |" in reasons, extra
+    everything = re.split(r"[\[\],]", project["optional-dependencies"]["all"][0])[1:-1]
+    assert {*everything} == {*project["optional-dependencies"]} - {"all", "dev"}
+
+
 def test_the_changelog_and_the_package_agree_on_what_is_released() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     changelog = (ROOT / "CHANGELOG.md").read_text()

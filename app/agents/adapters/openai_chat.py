@@ -1,30 +1,33 @@
 """An agent over any server that speaks OpenAI's chat completions: OpenAI itself, a local model, a gateway.
 
 It keeps no conversation: earlier messages come from the scope's transcript, so any replica can run the next
-turn. Functions registered with it are the model's tools; the calls of one step run at the same time. The HTTP
-stream is closed, and closing awaited, on every way out, so that a cancelled turn stops the model too.
+turn. Functions registered with it and the tools of MCP servers are the model's tools; the calls of one step run at the
+same time. The HTTP stream is closed, and closing awaited, on every way out, so that a cancelled turn stops the model too.
 
 Nothing is retried here (`max_retries=0`): `failed` says whether asking again makes sense, and the caller
 decides. An answer that ends because it is too long (`finish_reason: length`) counts as completed.
 """
 
-import asyncio
+import importlib
 import logging
 import os
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import openai
 from openai.types.chat import ChatCompletionChunk
 from openai.types.chat.chat_completion_chunk import ChoiceDelta, ChoiceDeltaToolCall
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from app.agents.adapters.openai_failures import StreamCut, failure
-from app.agents.adapters.python_tools import PythonTools, ToolResult
+from app.agents.adapters.python_tools import PythonTools
+from app.agents.adapters.recognised import advice
+from app.agents.adapters.tool_calls import ToolCall, Tools, run_calls
 from app.agents.contract import AgentEvent, ImageRef, Json, Message, Model, Prompt, Scope
+from app.errors import AgentLoadError
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +40,10 @@ _NO_RESULT = "The turn was stopped before this tool had a result."
 class OpenAIChatAgent:
     """`tools` are Python functions; more can be added with the decorator `tool`.
 
-    A session may choose one of `other_models` instead of `model`. `max_rounds` bounds how often the model may be asked in one turn, `timeout` (seconds) each wait for the
-    provider.
+    A session may choose one of `other_models` instead of `model`. `mcp_servers` are addresses, commands, or servers in
+    this process, whose tools the model may call too; they need the extra `mcp`. `client` replaces the one that
+    `base_url`, `api_key` and `timeout` would make. `max_rounds` bounds how often the model may be asked in one turn,
+    `timeout` (seconds) each wait for the provider.
     """
 
     name = "openai"
@@ -52,12 +57,15 @@ class OpenAIChatAgent:
         api_key: str | None = None,
         system_prompt: str | None = None,
         tools: Iterable[Callable[..., Any]] = (),
+        mcp_servers: Iterable[Any] = (),
+        client: openai.AsyncOpenAI | None = None,
         max_rounds: int = 16,
         timeout: float = 300.0,
     ) -> None:
+        """Raises AgentLoadError for MCP servers without the extra `mcp`."""
         # Local servers take any key, but the SDK wants one. The environment's is not for foreign addresses.
         self._key = api_key or ("" if base_url else os.environ.get("OPENAI_API_KEY", ""))
-        self._client = openai.AsyncOpenAI(
+        self._client = client or openai.AsyncOpenAI(
             api_key=self._key or "unset", base_url=base_url, timeout=timeout, max_retries=0
         )
         self._model = model
@@ -66,6 +74,9 @@ class OpenAIChatAgent:
         ]
         self._system_prompt = system_prompt
         self._tools = PythonTools(tools)
+        self._mcp_servers = [*mcp_servers]
+        if self._mcp_servers:
+            _require_mcp()
         self._max_rounds = max_rounds
 
     def tool(self, function: Function) -> Function:
@@ -83,7 +94,9 @@ class OpenAIChatAgent:
             messages = await self._conversation(scope, prompt)
             chosen = scope.get("model")
             model = self._model if chosen is None else chosen["id"]
-            async with aclosing(self._rounds(model, messages)) as events:
+            async with AsyncExitStack() as stack:
+                tools = await self._all_tools(stack)
+                events = await stack.enter_async_context(aclosing(self._rounds(model, messages, tools)))
                 async for event in events:
                     had_text = had_text or event["type"] == "text"
                     yield event
@@ -91,11 +104,21 @@ class OpenAIChatAgent:
             log.warning("the provider's answer failed: %s", type(error).__name__)
             yield failure(error, had_text=had_text, secret=self._key)
 
-    async def _rounds(self, model: str, messages: list[ProviderMessage]) -> AsyncGenerator[AgentEvent, None]:
+    async def _all_tools(self, stack: AsyncExitStack) -> Tools:
+        """The functions, and the tools of the MCP servers, to which the stack keeps the connections."""
+        if not self._mcp_servers:
+            return self._tools
+        from app.agents.adapters.frameworks.mcp_tools import connected
+
+        return await stack.enter_async_context(connected(self._mcp_servers, self._tools))
+
+    async def _rounds(
+        self, model: str, messages: list[ProviderMessage], tools: Tools
+    ) -> AsyncGenerator[AgentEvent, None]:
         """Ask, run the tools that the model calls, ask again, until it calls none."""
         for _ in range(self._max_rounds):
             answer = _Answer()
-            async with aclosing(self._ask(self._request(model, messages), answer)) as events:
+            async with aclosing(self._ask(_request(model, messages, tools), answer)) as events:
                 async for event in events:
                     yield event
             if answer.finish_reason == "content_filter":
@@ -105,9 +128,10 @@ class OpenAIChatAgent:
                 yield {"type": "completed"}
                 return
             messages.append(answer.message())
-            async with aclosing(self._run(answer.calls, messages)) as events:
+            async with aclosing(run_calls(answer.calls, tools)) as events:
                 async for event in events:
                     yield event
+            messages += [_tool_message(call.id, call.result.text) for call in answer.calls if call.result]
         yield _failed(f"the model still calls tools after {self._max_rounds} rounds", "too_many_rounds")
 
     async def _ask(self, request: dict[str, Any], answer: "_Answer") -> AsyncGenerator[AgentEvent, None]:
@@ -126,44 +150,6 @@ class OpenAIChatAgent:
         if answer.finish_reason is None:
             raise StreamCut
 
-    def _request(self, model: str, messages: list[ProviderMessage]) -> dict[str, Any]:
-        request: dict[str, Any] = {"model": model, "messages": messages, "stream": True}
-        if len(self._tools):
-            request["tools"] = [
-                {
-                    "type": "function",
-                    "function": {
-                        "name": tool.name,
-                        "description": tool.description,
-                        "parameters": tool.schema,
-                    },
-                }
-                for tool in self._tools
-            ]
-        return request
-
-    async def _run(
-        self, calls: list["_Call"], messages: list[ProviderMessage]
-    ) -> AsyncGenerator[AgentEvent, None]:
-        """Run the calls of one step at the same time. No task outlives this generator."""
-        for call in calls:
-            yield {"type": "tool_started", "id": call.id, "name": call.name, "args": call.parsed()}
-        tasks = {
-            asyncio.create_task(self._tools.call(call.name, call.arguments), name=f"tool {call.name}"): call
-            for call in calls
-        }
-        pending = set(tasks)
-        try:
-            while pending:
-                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    yield _ended(tasks[task], task.result())
-        finally:
-            for task in pending:
-                task.cancel()
-            await asyncio.gather(*pending, return_exceptions=True)
-        messages.extend(_tool_message(call.id, task.result().text) for task, call in tasks.items())
-
     async def _conversation(self, scope: Scope, prompt: Prompt) -> list[ProviderMessage]:
         transcript = scope.get("transcript")
         earlier = await transcript.messages() if transcript is not None else []
@@ -171,20 +157,25 @@ class OpenAIChatAgent:
         return [*system, *_provider_messages(earlier), _user_message(prompt["text"], prompt.get("images"))]
 
 
-@dataclass(slots=True)
-class _Call:
-    """A tool call, put together from fragments."""
+def _require_mcp() -> None:
+    try:
+        importlib.import_module("app.agents.adapters.frameworks.mcp_tools")
+    except ImportError as error:
+        raise AgentLoadError(
+            f"MCP servers need a package that is missing ({error}); {advice('mcp')}"
+        ) from error
 
-    id: str
-    name: str = ""
-    arguments: str = ""
 
-    def parsed(self) -> Json:
-        """The arguments as JSON; as the model wrote them, if they are none."""
-        try:
-            return from_json(self.arguments or "{}", allow_inf_nan=False)
-        except ValueError:
-            return self.arguments
+def _request(model: str, messages: list[ProviderMessage], tools: Tools) -> dict[str, Any]:
+    request: dict[str, Any] = {"model": model, "messages": messages, "stream": True}
+    told = [
+        {
+            "type": "function",
+            "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
+        }
+        for tool in tools
+    ]
+    return {**request, "tools": told} if told else request
 
 
 @dataclass(slots=True)
@@ -193,10 +184,10 @@ class _Answer:
 
     text: list[str] = field(default_factory=list)
     finish_reason: str | None = None
-    _calls: dict[int, list[_Call]] = field(default_factory=dict)
+    _calls: dict[int, list[ToolCall]] = field(default_factory=dict)
 
     @property
-    def calls(self) -> list[_Call]:
+    def calls(self) -> list[ToolCall]:
         return [call for _, calls in sorted(self._calls.items()) for call in calls]
 
     def take(self, chunk: ChatCompletionChunk) -> Iterator[AgentEvent]:
@@ -222,7 +213,7 @@ class _Answer:
         """Fragments belong together by index; some servers have only index 0, but an id for each call."""
         calls = self._calls.setdefault(fragment.index or 0, [])
         if not calls or (fragment.id and fragment.id != calls[-1].id):
-            calls.append(_Call(fragment.id or f"call_{uuid.uuid4().hex}"))
+            calls.append(ToolCall(fragment.id or f"call_{uuid.uuid4().hex}"))
         if fragment.function is not None:
             calls[-1].name += fragment.function.name or ""
             calls[-1].arguments += fragment.function.arguments or ""
@@ -276,10 +267,6 @@ def _tool_message(call_id: str, text: str) -> ProviderMessage:
 def _provider_call(call_id: str, name: str, arguments: Json) -> ProviderMessage:
     written = arguments if isinstance(arguments, str) else to_json(arguments).decode()
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": written or "{}"}}
-
-
-def _ended(call: _Call, result: ToolResult) -> AgentEvent:
-    return {"type": "tool_ended", "id": call.id, "isError": result.is_error, "content": result.content}
 
 
 def _failed(details: str, code: str) -> AgentEvent:

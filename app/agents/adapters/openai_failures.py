@@ -5,16 +5,13 @@ already must not be said again, so a failure after the first text is never retry
 message.
 """
 
-import re
 from typing import Any
 
 import openai
 
+from app.agents.adapters.failures import AgentFailure, of_status, without_keys
 from app.agents.contract import Failed
 from app.errors import TarkoError, Unavailable
-
-_DETAILS_LIMIT = 2_000
-_LOOKS_LIKE_A_KEY = re.compile(r"\b(sk|gsk|xai)-[\w*.-]{6,}")
 
 _BY_PROVIDERS_CODE = {
     "context_length_exceeded": ("context_length_exceeded", False),
@@ -23,13 +20,6 @@ _BY_PROVIDERS_CODE = {
     "rate_limit_error": ("rate_limited", True),
     "server_error": ("provider_unavailable", True),
     "overloaded_error": ("provider_unavailable", True),
-}
-_BY_STATUS = {
-    401: ("authentication_failed", False),
-    403: ("authentication_failed", False),
-    408: ("provider_timeout", True),
-    413: ("context_length_exceeded", False),
-    429: ("rate_limited", True),
 }
 
 
@@ -61,6 +51,8 @@ def _classified(error: Exception) -> tuple[str, bool]:
             return "provider_unavailable", True
         case openai.APIError():
             return _of_answer(error)
+        case AgentFailure():
+            return error.code, error.retryable
         case TarkoError():
             return error.code, isinstance(error, Unavailable)
         case _:
@@ -73,11 +65,7 @@ def _of_answer(error: openai.APIError) -> tuple[str, bool]:
         if said in _BY_PROVIDERS_CODE:
             return _BY_PROVIDERS_CODE[said]
     status = error.status_code if isinstance(error, openai.APIStatusError) else 0
-    if status in _BY_STATUS:
-        return _BY_STATUS[status]
-    if status >= 500:
-        return "provider_unavailable", True
-    return ("bad_provider_request" if status >= 400 else "provider_error"), False
+    return of_status(status) if status >= 400 else ("provider_error", False)
 
 
 def _details(error: Exception, code: str) -> str:
@@ -85,7 +73,11 @@ def _details(error: Exception, code: str) -> str:
         return "the provider refused the API key"
     if isinstance(error, openai.APIError):
         return f"the provider said: {_providers_message(error.body) or error.message}"
-    return str(error) if isinstance(error, StreamCut | TarkoError) else f"{type(error).__name__}: {error}"
+    return (
+        str(error)
+        if isinstance(error, StreamCut | AgentFailure | TarkoError)
+        else f"{type(error).__name__}: {error}"
+    )
 
 
 def _providers_message(body: Any) -> str | None:
@@ -96,4 +88,4 @@ def _providers_message(body: Any) -> str | None:
 def _clean(details: str, secret: str) -> str:
     if secret:
         details = details.replace(secret, "***")
-    return _LOOKS_LIKE_A_KEY.sub("***", details)[:_DETAILS_LIMIT]
+    return without_keys(details)

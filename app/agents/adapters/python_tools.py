@@ -55,7 +55,7 @@ class PythonTool:
 
     async def _awaited(self, given: dict[str, Any]) -> ToolResult:
         try:
-            return ToolResult(_json(await self._function(**given)))
+            return ToolResult(json_of(await self._function(**given)))
         except asyncio.CancelledError:
             if _is_being_cancelled():
                 raise
@@ -66,7 +66,7 @@ class PythonTool:
     def _returned(self, given: dict[str, Any]) -> ToolResult:
         """Caught here, in the thread: a StopIteration can't cross into a future and would never arrive."""
         try:
-            return ToolResult(_json(self._function(**given)))
+            return ToolResult(json_of(self._function(**given)))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the tool's code may raise anything
             return _raised(error)
 
@@ -82,9 +82,6 @@ class PythonTools:
     def __iter__(self) -> Iterator[PythonTool]:
         return iter(self._tools.values())
 
-    def __len__(self) -> int:
-        return len(self._tools)
-
     def add(self, function: Callable[..., Any]) -> None:
         """Raises ValueError for a second tool of a name, TypeError for parameters that have no name."""
         tool = PythonTool(function)
@@ -92,7 +89,8 @@ class PythonTools:
             raise ValueError(f"there is a tool {tool.name!r} already")
         self._tools[tool.name] = tool
 
-    async def call(self, name: str, arguments: str) -> ToolResult:
+    async def call(self, name: str, arguments: str, tell: Callable[[str], None] | None = None) -> ToolResult:
+        """Functions have nothing to tell before they return."""
         tool = self._tools.get(name)
         if tool is None:
             return ToolResult(f"there is no tool {name!r}", is_error=True)
@@ -126,7 +124,7 @@ def _complaint(error: ValidationError) -> str:
     )
 
 
-def _json(value: object) -> Json:
+def json_of(value: object) -> Json:
     """Strict JSON of anything: models and dates as pydantic writes them, NaN as null, else its text."""
     return from_json(to_json(value, bytes_mode="base64", inf_nan_mode="null", fallback=str))
 
