@@ -1,6 +1,5 @@
 """The official Tarko UI of PyPI, unmodified, in a real browser against a real server."""
 
-import base64
 import json
 import re
 from collections.abc import AsyncIterator
@@ -18,6 +17,12 @@ ALICE = "correct-horse-battery-staple"
 DURATION = re.compile(r"[0-9]m?s")
 ANSWER = "# A heading\n\n| a | b |\n|---|---|\n| one | two |\n\nThe **end**."
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+PASTE = """(field, image) => {
+  const data = new DataTransfer();
+  const bytes = Uint8Array.from(atob(image), character => character.charCodeAt(0));
+  data.items.add(new File([bytes], "pixel.png", {type: "image/png"}));
+  field.dispatchEvent(new ClipboardEvent("paste", {clipboardData: data, bubbles: true, cancelable: true}));
+}"""
 
 
 @pytest.fixture
@@ -282,13 +287,11 @@ async def test_a_query_in_the_address_is_sent(
     await expect(ui.answers).to_have_text("Got it.")
 
 
-async def test_an_image_is_sent_and_shown_again(
+async def test_a_pasted_image_is_sent_and_shown_again(
     ui: OfficialUi, open_server: ServerProcess, stage: Stage, api: Api
 ) -> None:
     await ui.visit(open_server.url)
-    await ui.page.locator("input[type=file]").first.set_input_files(
-        {"name": "pixel.png", "mimeType": "image/png", "buffer": base64.b64decode(PIXEL)}
-    )
+    await ui.field.evaluate(PASTE, PIXEL)
     await expect(ui.page.get_by_alt_text("Preview").locator("visible=true").first).to_be_visible()
     await ui.send("What is it?")
     await (await stage.turn()).complete("A pixel.")

@@ -10,6 +10,7 @@ import pytest
 from app.agents.contract import AgentEvent
 from app.dialects.tarko_ui import settling
 from app.dialects.tarko_ui.routes import sessions as session_routes
+from app.dialects.tarko_ui.routes import summary as summary_routes
 from app.dialects.tarko_ui.session_info import is_processing
 from app.dialects.tarko_ui.settling import LONGEST_WAY, Settling
 from app.dialects.tarko_ui.summary import question
@@ -583,6 +584,19 @@ async def test_a_title_is_the_agents_answer_or_the_first_words(ui: Ui, script: S
     assert await ui.events(session_id) == []
     empty = await ui.post("sessions/generate-summary", {"sessionId": session_id, "messages": []})
     assert empty.status_code == 400
+
+
+async def test_a_title_is_not_waited_for_longer_than_a_visitor_would(
+    ui: Ui, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(summary_routes, "PATIENCE", 0.01)
+    messages = [{"role": "user", "content": "What takes so long?"}]
+    ui.client.server.agent.for_prompt[question(messages)] = stepping(Step(), said("A title"))
+    session_id = await ui.session()
+
+    body = await ui.body("POST", "sessions/generate-summary", sessionId=session_id, messages=messages)
+
+    assert body["summary"] == "What takes so long?"
 
 
 async def test_a_shared_page_has_the_session_and_is_refused_while_a_turn_runs(ui: Ui) -> None:
