@@ -20,7 +20,7 @@ async def log_in(page: Page, token: str) -> None:
 
 
 @pytest.fixture
-def addresses(context: BrowserContext) -> list[str]:
+async def addresses(context: BrowserContext) -> list[str]:
     """Every address that the visitor's pages ask for."""
     asked: list[str] = []
     context.on("request", lambda request: asked.append(request.url))
