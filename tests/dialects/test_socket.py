@@ -524,12 +524,14 @@ class Bucket:
         received = bytearray()
         async with asyncio.timeout(PATIENCE):
             while received[-4:-2] != b"\x88\x02":
-                received += await asyncio.get_running_loop().sock_recv(self.raw, 2**20)
+                came = await asyncio.get_running_loop().sock_recv(self.raw, 2**20)
+                assert came, "closed without a close frame"
+                received += came
         return int.from_bytes(received[-2:])
 
 
 async def test_a_reader_that_is_too_slow_is_closed_with_1013(embedded_server: Server) -> None:
-    async with own_database(embedded_server) as url, serving(url, send_timeout=0.3) as server:
+    async with own_database(embedded_server) as url, serving(url, send_timeout=1.5) as server:
         client = await server.client()
         session_id = await client.session(saying(*(said("x" * 100_000) for _ in range(200))))
         async with not_reading(client) as slow:
