@@ -16,7 +16,16 @@ from app.agents.contract import AgentEvent
 from app.agents.translate import Translation
 from app.dialects.a2a.frames import Frames
 from app.dialects.a2a.reading import QUESTION_CLOSED, Fold, task_of
-from app.dialects.a2a.spelling import State, Version, clean, json_of, result, streamed_task, timestamp
+from app.dialects.a2a.spelling import (
+    State,
+    Version,
+    clean,
+    json_of,
+    pieces_of,
+    result,
+    streamed_task,
+    timestamp,
+)
 from app.dialects.a2a.stream import Wrapping
 from app.events.canonical import encode
 from app.events.ending import Ending
@@ -295,10 +304,17 @@ def test_a_history_is_cut_from_its_front() -> None:
 @pytest.mark.parametrize("size", [0, 1, CHUNK, CHUNK + 1, 3 * CHUNK])
 def test_a_result_in_pieces_is_the_same_frame(size: int) -> None:
     wrapping = Wrapping.of("é")
-    result = b"x" * size
+    result = [b"[", b"x" * size, b"]"]
     pieces = list(wrapping.pieces(result))
-    assert b"".join(pieces) == wrapping.around((result,))
-    assert max(map(len, pieces)) <= CHUNK + len(wrapping.before)
+    assert b"".join(pieces) == wrapping.around((b"".join(result),))
+    assert max(map(len, pieces)) <= CHUNK
+
+
+def test_a_text_in_pieces_is_not_copied() -> None:
+    texts = [b'"%d"' % n * 1000 for n in range(2)]
+    pieces = pieces_of({"first": texts[0], "rest": [{"nul": "\0"}, texts[1]], "number": 1})
+    assert all(any(piece is text for piece in pieces) for text in texts)
+    assert b"".join(pieces) == b'{"first":%b,"rest":[{"nul":"\\u0000"},%b],"number":1}' % tuple(texts)
 
 
 @pytest.mark.parametrize("odd", [2**70, "\ud800", [[[0]] * 3], {"deep": json.loads("[" * 199 + "]" * 199)}])

@@ -20,7 +20,7 @@ from app.dialects.a2a.requests import Cancel, Get, ListTasks, Send, page_place, 
 from app.dialects.a2a.spelling import Task
 from app.errors import NotFound, SessionDeleted, StorageUnavailable
 from app.events.canonical import encode
-from app.events.envelope import Draft, now_ms
+from app.events.envelope import Draft, Envelope, now_ms
 from app.events.ids import is_session_id, is_turn_id
 from app.events.metadata import metadata
 from app.log.history import HistoryQuery
@@ -258,19 +258,31 @@ class Tasks:
     async def _read(self, exchange: Exchange, context_id: str, *, artifacts: bool = True) -> Task:
         """The task, read from the log: all of it, or only what says how it went."""
         fold = Fold(exchange, context_id)
-        after, upto = exchange.first_place - 1, exchange.last_place
-        while after < upto:
-            if artifacts:
-                whole = exchange.last_turn if exchange.state == "running" else ""
-                events = await self._parts.events.read(exchange.session_id, Slice(after, upto, whole))
-            else:
-                query = HistoryQuery(after=after, before=upto + 1, types=SKELETON, limit=1000)
-                events = list((await self._parts.history.history(exchange.session_id, query)).events)
-            if not events:
-                break
+        after = exchange.first_place - 1
+        while after < exchange.last_place:
+            read = self._events if artifacts else self._skeleton
+            events, after = await read(exchange, after)
             fold.take(events)
-            after = events[-1].place
         return fold.task()
+
+    async def _events(self, exchange: Exchange, after: int) -> tuple[Sequence[Envelope], int]:
+        """Events after a place, and the place that they reach. What is at hand is not read once more: it may be large."""
+        log, upto = self._parts.logs.live(exchange.session_id), exchange.last_place
+        pages = None if log is None else log.recent(after)
+        if pages:
+            reached = min(upto, pages[-1].upto)
+            return [event for page in pages for event in page.events if event.place <= upto], reached
+        if log is not None and pages is None:
+            upto = min(upto, log.window_after)
+        whole = exchange.last_turn if exchange.state == "running" else ""
+        events = await self._parts.events.read(exchange.session_id, Slice(after, upto, whole))
+        return events, events[-1].place if events else upto
+
+    async def _skeleton(self, exchange: Exchange, after: int) -> tuple[Sequence[Envelope], int]:
+        """The same without what the agent says."""
+        query = HistoryQuery(after=after, before=exchange.last_place + 1, types=SKELETON, limit=1000)
+        events = (await self._parts.history.history(exchange.session_id, query)).events
+        return events, events[-1].place if events else exchange.last_place
 
     async def _until_end_of(self, session_id: str, turn_id: str, after: int) -> None:
         async with self._parts.logs.open(session_id) as log:
