@@ -194,12 +194,18 @@ def test_a_subscription_stays_through_a_question_and_its_answer() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("how", ["closed", "passed over"])
+@pytest.mark.parametrize("how", ["closed", "passed over", "deleted"])
 def test_a_question_that_nobody_will_answer_ends_the_task_canceled(how: str) -> None:
     closing = Draft(QUESTION_CLOSED, 9000, encode({"turnId": FIRST}), metadata("server"))
     foreign = Draft(QUESTION_CLOSED, 8000, encode({"turnId": OTHER}), metadata("server"))
     note = Draft("note", 8500, encode({}), metadata("client"))
-    follows = [(None, foreign), (None, note), *([(None, closing)] if how == "closed" else turn(OTHER))]
+    deletion = Draft("session_end", 9000, encode({}), metadata("server"))
+    ends: dict[str, list[tuple[str | None, Draft]]] = {
+        "closed": [(None, closing)],
+        "passed over": turn(OTHER),
+        "deleted": [(None, deletion)],
+    }
+    follows = [(None, foreign), (None, note), *ends[how]]
     log = placed([*asked(), *follows])
 
     said, end = told(log, Frames("1.0", "context", FIRST, until_question=False))
