@@ -8,7 +8,7 @@ others was never there.
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 
 from a2a.utils.errors import InvalidParamsError, TaskNotCancelableError, TaskNotFoundError
@@ -91,8 +91,13 @@ class Tasks:
         Raises `SessionBusy` (nothing was recorded then), `NothingAsked` for an answer to a task that asks nothing,
         `TaskNotFoundError`, `InvalidParamsError`, and what `Supervisor.admit` raises.
         """
-        exchange = await self._find(caller, send.task_id) if send.task_id else None
-        session = await self._session_for(caller, send, exchange)
+        exchange: Exchange | None = None
+        if send.task_id:
+            exchange, session = await self._find(caller, send.task_id)
+            if send.context_id not in ("", context_of(session)):
+                raise InvalidParamsError("The task belongs to another context.")
+        else:
+            session = await self._session_for(caller, send)
         query = Query(send.content, prompt_of(send.content), trace_id, marks={MARKS: dict(send.marks)})
         if exchange is not None:
             query = replace(query, answering=Answering(exchange.last_turn, exchange.id))
@@ -135,8 +140,7 @@ class Tasks:
 
     async def follow(self, caller: Caller, task_id: str) -> "Followed":
         """A task and how to follow it. Raises `TaskNotFoundError`."""
-        exchange = await self._find(caller, task_id)
-        session = await self._session(caller, exchange.session_id)
+        exchange, session = await self._find(caller, task_id)
         context_id = context_of(session)
         task = await self._read(exchange, context_id)
         return Followed(session.id, context_id, task)
@@ -146,7 +150,7 @@ class Tasks:
 
         Raises `TaskNotFoundError`, and `TaskNotCancelableError` when it is over.
         """
-        exchange = await self._find(caller, cancel.task_id)
+        exchange, session = await self._find(caller, cancel.task_id)
         was_open = False
         while exchange.state in ("running", "asking"):
             was_open = True
@@ -157,7 +161,6 @@ class Tasks:
             exchange = await self._exchange(exchange.id)
         if not was_open or exchange.state != "aborted":
             raise TaskNotCancelableError(f"The task is over: it is {exchange.state}.")
-        session = await self._session(caller, exchange.session_id)
         return await self._read(exchange, context_of(session))
 
     async def list(self, caller: Caller, asked: ListTasks) -> Listed:
@@ -193,13 +196,8 @@ class Tasks:
 
     # ── contexts ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _session_for(self, caller: Caller, send: Send, exchange: Exchange | None) -> Session:
-        """The session that the message goes to; made if need be."""
-        if exchange is not None:
-            session = await self._session(caller, exchange.session_id)
-            if send.context_id not in ("", context_of(session)):
-                raise InvalidParamsError("The task belongs to another context.")
-            return session
+    async def _session_for(self, caller: Caller, send: Send) -> Session:
+        """The session that a message goes to which names no task; made if need be."""
         directory = self._parts.directory
         if not send.context_id:
             # The first message names its session, so that a repeat of it finds it.
@@ -236,18 +234,14 @@ class Tasks:
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _find(self, caller: Caller, task_id: str) -> Exchange:
+    async def _find(self, caller: Caller, task_id: str) -> tuple[Exchange, Session]:
         exchange = await self._parts.exchanges.get(task_id) if is_turn_id(task_id) else None
         if exchange is not None:
-            try:
+            with suppress(NotFound):
                 session = await self._session(caller, exchange.session_id)
-            except NotFound:
-                exchange = None
-            else:
-                exchange = exchange if session.agent == caller.agent else None
-        if exchange is None:
-            raise TaskNotFoundError(f"There is no task {task_id[:80]!r}.")
-        return exchange
+                if session.agent == caller.agent:
+                    return exchange, session
+        raise TaskNotFoundError(f"There is no task {task_id[:80]!r}.")
 
     async def _exchange(self, first_turn: str) -> Exchange:
         exchange = await self._parts.exchanges.get(first_turn)
