@@ -426,3 +426,20 @@ async def test_a_task_that_is_purged_before_it_is_told_is_gone(
 
     monkeypatch.setattr(PostgresExchangeStore, "get", purged)
     assert await caller.error("SendMessage", {"message": caller.message()}) == -32001
+
+
+async def test_a_list_leaves_out_what_is_deleted_meanwhile(
+    client: Client, new_caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, doomed = [await new_caller.send() for _ in range(2)]
+    listed = PostgresExchangeStore.list
+
+    async def late(store: PostgresExchangeStore, *args: Any, **options: Any) -> Any:
+        page = await listed(store, *args, **options)
+        await client.delete(doomed["contextId"])
+        return page
+
+    monkeypatch.setattr(PostgresExchangeStore, "list", late)
+    found = [task["id"] for task in (await new_caller.list())["tasks"]]
+    assert kept["id"] in found
+    assert doomed["id"] not in found

@@ -180,19 +180,21 @@ class Tasks:
         )
         contexts = {} if session is None else {session.id: asked.context_id}
         tasks: list[Task] = []
-        size = 0
-        for n, exchange in enumerate(page.exchanges, 1):
-            if exchange.session_id not in contexts:
-                found = await self._session(caller, exchange.session_id)
-                contexts[exchange.session_id] = context_of(found)
-            task = await self._read(exchange, contexts[exchange.session_id], artifacts=asked.artifacts)
-            tasks.append(task)
-            size += sum(map(len, task.texts.values()))
-            if size > LIST_BYTES or n == len(page.exchanges):
-                has_more = page.has_more or n < len(page.exchanges)
-                token = page_token(exchange.updated_at, exchange.id) if has_more else ""
-                return Listed(tasks, page.total, token)
-        return Listed([], page.total, "")
+        size = told = 0
+        for exchange in page.exchanges:
+            told += 1
+            with suppress(NotFound):  # a session that was deleted meanwhile
+                if exchange.session_id not in contexts:
+                    found = await self._session(caller, exchange.session_id)
+                    contexts[exchange.session_id] = context_of(found)
+                context_id = contexts[exchange.session_id]
+                tasks.append(await self._read(exchange, context_id, artifacts=asked.artifacts))
+                size += sum(map(len, tasks[-1].texts.values()))
+            if size > LIST_BYTES:
+                break
+        has_more = page.has_more or told < len(page.exchanges)
+        token = page_token(exchange.updated_at, exchange.id) if has_more else ""
+        return Listed(tasks, page.total, token)
 
     # ── contexts ─────────────────────────────────────────────────────────────────────────────────────────────────
 
