@@ -121,7 +121,7 @@ def serve(
         str | None,
         typer.Argument(
             envvar="TARKO_AGENT",
-            help="`demo`, `openai`, `tarko:<url>`, or `package.module:name`.",
+            help="`demo`, `openai`, `tarko:<url>`, `a2a:<url>`, or `package.module:name`.",
             show_default=False,
         ),
     ] = None,

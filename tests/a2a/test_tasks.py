@@ -14,6 +14,7 @@ from app.errors import StorageUnavailable, TarkoError
 from app.events.ids import new_turn_id
 from app.log import session_log, writers
 from app.log.session_log import Page, SessionLog
+from app.log.store import Slice
 from app.postgres.exchange_store import PostgresExchangeStore
 from app.turns.supervisor import Supervisor
 from tests.a2a.calling import Caller, accumulated, message_ids, state_of, status_text, texts_of
@@ -312,6 +313,14 @@ async def test_a_large_answer_to_a_slow_reader_is_held_by_its_place_alone(
     pieces = [f"{n} ".ljust(16_000, "x") for n in range(600)]
     plays(client, "much", saying(*map(said, pieces)))
     parts = client.server.parts.a2a
+    read, reread = parts.events.read, []
+
+    async def noted(session_id: str, which: Slice) -> Any:
+        events = await read(session_id, which)
+        reread.extend(event.type for event in events if which.whole_turn == "")
+        return events
+
+    monkeypatch.setattr(parts.events, "read", noted)
     small = [(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)]
     transport = httpx.AsyncHTTPTransport(socket_options=small)
     async with (
@@ -332,6 +341,7 @@ async def test_a_large_answer_to_a_slow_reader_is_held_by_its_place_alone(
     told_text = list(accumulated(event for event in events if event[0] == "artifact").values())
     assert told_text == ["".join(pieces)]
     assert texts_of(events[-1][1]) == told_text
+    assert "assistant_message" not in reread, "the whole text was at hand, and was read once more"
 
 
 async def test_a_drain_ends_the_streams_of_questions_and_waits_for_those_of_turns(
