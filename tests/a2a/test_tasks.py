@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -313,7 +314,8 @@ async def test_a_large_answer_to_a_slow_reader_is_held_by_its_place_alone(
     pieces = [f"{n} ".ljust(16_000, "x") for n in range(600)]
     plays(client, "much", saying(*map(said, pieces)))
     parts = client.server.parts.a2a
-    read, reread = parts.events.read, []
+    read = parts.events.read
+    reread: list[str] = []
 
     async def noted(session_id: str, which: Slice) -> Any:
         events = await read(session_id, which)
@@ -453,3 +455,26 @@ async def test_a_list_leaves_out_what_is_deleted_meanwhile(
     found = [task["id"] for task in (await new_caller.list())["tasks"]]
     assert kept["id"] in found
     assert doomed["id"] not in found
+
+
+async def test_a_task_is_told_up_to_its_place_and_no_further(
+    client: Client, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the log shows beyond it comes on the stream, and would be told twice."""
+    step = Step()
+    plays(client, "one two", waiting(step, said("one "), said("two")))
+    find = PostgresExchangeStore.get
+
+    async def earlier(store: PostgresExchangeStore, first_turn: str) -> Any:
+        found = await find(store, first_turn)
+        return found and replace(found, last_place=found.first_place + 3)
+
+    async with caller.send_stream("one two") as told:
+        task_id = (await told.first())[1]["id"]
+        while texts_of(await told.until("artifact")) != ["two"]:
+            pass
+        monkeypatch.setattr(PostgresExchangeStore, "get", earlier)
+        assert texts_of(await caller.get(task_id)) == ["one "]
+        monkeypatch.undo()
+        step.passed.set()
+        await told.rest()
