@@ -87,8 +87,8 @@ class Translation:
         self._message_id = ""
         self._tools_message_id = ""
         self._delta_tail = b""
-        self._text: list[bytes] | None = None
-        self._thinking: list[bytes] | None = None
+        self._text: bytearray | None = None
+        self._thinking: bytearray | None = None
         self._thinking_began = 0
         self._tools: dict[str, _Tool] = {}
         self._tool_ids: set[str] | None = None
@@ -181,9 +181,9 @@ class Translation:
                     self._began = self._asked = event.timestamp
                 case "assistant_message_start":
                     self._resume(data["messageId"], event.timestamp)
-                    self._text = []
+                    self._text = bytearray()
                 case "assistant_message_delta" if self._text is not None:
-                    self._text.append(encode_text(data["delta"])[1:-1])
+                    self._text += encode_text(data["delta"])[1:-1]
                 case "assistant_message":
                     self._text = None
                 case "assistant_thinking_delta":
@@ -205,9 +205,9 @@ class Translation:
     def _recall_thinking(self, event: Envelope, data: dict[str, Any]) -> None:
         self._resume(data["messageId"], event.timestamp)
         if self._thinking is None:
-            self._thinking = []
+            self._thinking = bytearray()
             self._thinking_began = event.timestamp
-        self._thinking.append(encode_text(data["delta"])[1:-1])
+        self._thinking += encode_text(data["delta"])[1:-1]
 
     def _resume(self, message_id: str, at: int) -> None:
         """Open a stored segment, or go on with it: its id ends with its number."""
@@ -229,13 +229,13 @@ class Translation:
         encoded = encode_text(delta)
         self._grow(len(encoded))
         if self._text is not None and self._thinking is None:
-            self._text.append(encoded[1:-1])
+            self._text += encoded[1:-1]
             return [self._delta("assistant_message_delta", encoded)]
         drafts = self._close_thinking()
         if self._text is None:
             drafts += self._open_text()
         assert self._text is not None  # noqa: S101 - opened one line above
-        self._text.append(encoded[1:-1])
+        self._text += encoded[1:-1]
         drafts.append(self._delta("assistant_message_delta", encoded))
         return drafts
 
@@ -249,9 +249,9 @@ class Translation:
         self._grow(len(encoded))
         if self._thinking is None:
             self._enter()
-            self._thinking = []
+            self._thinking = bytearray()
             self._thinking_began = self._clock()
-        self._thinking.append(encoded[1:-1])
+        self._thinking += encoded[1:-1]
         return [self._delta("assistant_thinking_delta", encoded)]
 
     def _delta(self, event_type: str, encoded: bytes) -> Draft:
@@ -282,7 +282,7 @@ class Translation:
 
     def _open_text(self) -> list[Draft]:
         self._enter()
-        self._text = []
+        self._text = bytearray()
         return [
             self._draft("assistant_message_start", {"role": "assistant", "messageId": self._message_id}),
         ]
@@ -290,10 +290,10 @@ class Translation:
     def _close_text(self, finish: FinishReason) -> list[Draft]:
         if self._text is None:
             return []
-        pieces, self._text = self._text, None
+        text, self._text = self._text, None
         rest = {"role": "assistant", "finishReason": finish, "messageId": self._message_id}
-        marks = self._timing() if pieces else self._metadata
-        return [Draft("assistant_message", self._clock(), _closing(pieces, rest), marks)]
+        marks = self._timing() if text else self._metadata
+        return [Draft("assistant_message", self._clock(), _closing(text, rest), marks)]
 
     def _timing(self) -> bytes:
         """Metadata with the milliseconds from the last thing said to the agent to the segment's first and last piece."""
@@ -303,10 +303,10 @@ class Translation:
     def _close_thinking(self) -> list[Draft]:
         if self._thinking is None:
             return []
-        pieces, self._thinking = self._thinking, None
+        text, self._thinking = self._thinking, None
         duration = max(0, self._clock() - self._thinking_began)
         rest = {"durationMs": duration, "messageId": self._message_id}
-        return [Draft("assistant_thinking_message", self._clock(), _closing(pieces, rest), self._metadata)]
+        return [Draft("assistant_thinking_message", self._clock(), _closing(text, rest), self._metadata)]
 
     # ── tools ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -432,10 +432,9 @@ class Translation:
         return Draft(event_type, self._clock(), encode(data), marks or self._metadata)
 
 
-def _closing(pieces: list[bytes], rest: dict[str, Any]) -> bytes:
-    """The data of a message that closes a stretch of deltas, from their encoded texts: a long one is not copied more often
-    than must be."""
-    return b"".join((b'{"content":"', *pieces, b'",', encode(rest)[1:]))
+def _closing(text: bytearray, rest: dict[str, Any]) -> bytes:
+    """The data of a message that closes a stretch of deltas, from their encoded text: a long one is copied once."""
+    return b"".join((b'{"content":"', text, b'",', encode(rest)[1:]))
 
 
 def _wrong_shape(event_type: str, key: str, expected: str, found: Any) -> BadEvent:

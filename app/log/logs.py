@@ -64,6 +64,10 @@ class Logs:
             if not openings:
                 del self._openings[session_id]
 
+    def live(self, session_id: str) -> SessionLog | None:
+        """The session's log, if anybody uses it."""
+        return self._live.get(session_id)
+
     async def take(self, session_id: str) -> SessionLog:
         """A lease of the session's log: give it back with `release`.
 

@@ -165,6 +165,11 @@ class SessionLog:
         """How many watch."""
         return len(self._watchers)
 
+    @property
+    def window_after(self) -> int:
+        """The place behind which the window has everything."""
+        return self._window[0].after if self._window else self.head
+
     def recent(self, after: int) -> list[Page] | None:
         """The window's pages after a place: none at the head, None when the place is behind the window."""
         if after >= self.head:

@@ -20,6 +20,8 @@ from app.postgres.pool import Connection, Pool
 COPY_FROM = 100
 COPY_EACH = 10
 """A COPY is for so many drafts in all, and for so many in a strand on average."""
+COPY_SIZE = 4 * 2**20
+"""Or for so many bytes: as arguments of a statement, the driver copies large ones once more."""
 
 _STRAND = """
 WITH strand AS (
@@ -176,7 +178,8 @@ class PostgresEventStore:
 
     async def write(self, strands: Sequence[Strand]) -> list[Placed | None]:
         count = sum(len(strand.drafts) for strand in strands)
-        is_long = count >= max(COPY_FROM, COPY_EACH * len(strands))
+        size = sum(strand.size for strand in strands)
+        is_long = count >= max(COPY_FROM, COPY_EACH * len(strands)) or size >= COPY_SIZE
         try:
             async with self._pool.connection() as connection:
                 if not is_long:

@@ -161,7 +161,7 @@ class EventStream(Response):
         if len(pages) == 1:
             encoded = pages[0].encoded(self._frame)
             return [_body(encoded)] if encoded else []
-        return [_body(chunk) for chunk in _chunks(page.encoded(self._frame) for page in pages)]
+        return [_body(chunk) for chunk in chunks(page.encoded(self._frame) for page in pages)]
 
 
 class ClientGone(Exception):
@@ -173,7 +173,7 @@ async def _until_gone(receive: Receive, outlet: Outlet) -> None:
     outlet.close(ClientGone())
 
 
-def _chunks(parts: Iterable[bytes]) -> Iterator[bytes]:
+def chunks(parts: Iterable[bytes]) -> Iterator[bytes]:
     """The parts joined to as few chunks as can be, of about `CHUNK` bytes: the server copies each for each reader."""
     chunk: list[bytes] = []
     size = 0

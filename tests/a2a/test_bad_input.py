@@ -108,6 +108,7 @@ NEW: dict[str, tuple[Any, int]] = {
     "a page too large": (call(method="ListTasks", params={"pageSize": 101}), -32602),
     "a page token of another make": (call(method="ListTasks", params={"pageToken": "x"}), -32602),
     "a list of a bad context": (call(method="ListTasks", params={"contextId": "\n"}), -32602),
+    "a state that is none": (call(method="ListTasks", params={"status": "TASK_STATE_DONE"}), -32602),
     "a time that is none": (call(method="ListTasks", params={"statusTimestampAfter": "yesterday"}), -32602),
     "setting a webhook": (call(method="CreateTaskPushNotificationConfig", params={}), -32003),
     "the extended card": (call(method="GetExtendedAgentCard", params={}), -32004),

@@ -16,7 +16,16 @@ from app.agents.contract import AgentEvent
 from app.agents.translate import Translation
 from app.dialects.a2a.frames import Frames
 from app.dialects.a2a.reading import QUESTION_CLOSED, Fold, task_of
-from app.dialects.a2a.spelling import State, Version, clean, json_of, result, streamed_task, timestamp
+from app.dialects.a2a.spelling import (
+    State,
+    Version,
+    clean,
+    json_of,
+    pieces_of,
+    result,
+    streamed_task,
+    timestamp,
+)
 from app.dialects.a2a.stream import Wrapping
 from app.events.canonical import encode
 from app.events.ending import Ending
@@ -185,12 +194,18 @@ def test_a_subscription_stays_through_a_question_and_its_answer() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("how", ["closed", "passed over"])
+@pytest.mark.parametrize("how", ["closed", "passed over", "deleted"])
 def test_a_question_that_nobody_will_answer_ends_the_task_canceled(how: str) -> None:
     closing = Draft(QUESTION_CLOSED, 9000, encode({"turnId": FIRST}), metadata("server"))
     foreign = Draft(QUESTION_CLOSED, 8000, encode({"turnId": OTHER}), metadata("server"))
     note = Draft("note", 8500, encode({}), metadata("client"))
-    follows = [(None, foreign), (None, note), *([(None, closing)] if how == "closed" else turn(OTHER))]
+    deletion = Draft("session_end", 9000, encode({}), metadata("server"))
+    ends: dict[str, list[tuple[str | None, Draft]]] = {
+        "closed": [(None, closing)],
+        "passed over": turn(OTHER),
+        "deleted": [(None, deletion)],
+    }
+    follows = [(None, foreign), (None, note), *ends[how]]
     log = placed([*asked(), *follows])
 
     said, end = told(log, Frames("1.0", "context", FIRST, until_question=False))
@@ -295,10 +310,17 @@ def test_a_history_is_cut_from_its_front() -> None:
 @pytest.mark.parametrize("size", [0, 1, CHUNK, CHUNK + 1, 3 * CHUNK])
 def test_a_result_in_pieces_is_the_same_frame(size: int) -> None:
     wrapping = Wrapping.of("é")
-    result = b"x" * size
+    result = [b"[", b"x" * size, b"]"]
     pieces = list(wrapping.pieces(result))
-    assert b"".join(pieces) == wrapping.around((result,))
-    assert max(map(len, pieces)) <= CHUNK + len(wrapping.before)
+    assert b"".join(pieces) == wrapping.around((b"".join(result),))
+    assert max(map(len, pieces)) <= CHUNK
+
+
+def test_a_text_in_pieces_is_not_copied() -> None:
+    texts = [b'"%d"' % n * 1000 for n in range(2)]
+    pieces = pieces_of({"first": texts[0], "rest": [{"nul": "\0"}, texts[1]], "number": 1})
+    assert all(any(piece is text for piece in pieces) for text in texts)
+    assert b"".join(pieces) == b'{"first":%b,"rest":[{"nul":"\\u0000"},%b],"number":1}' % tuple(texts)
 
 
 @pytest.mark.parametrize("odd", [2**70, "\ud800", [[[0]] * 3], {"deep": json.loads("[" * 199 + "]" * 199)}])

@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -14,6 +15,7 @@ from app.errors import StorageUnavailable, TarkoError
 from app.events.ids import new_turn_id
 from app.log import session_log, writers
 from app.log.session_log import Page, SessionLog
+from app.log.store import Slice
 from app.postgres.exchange_store import PostgresExchangeStore
 from app.turns.supervisor import Supervisor
 from tests.a2a.calling import Caller, accumulated, message_ids, state_of, status_text, texts_of
@@ -312,6 +314,15 @@ async def test_a_large_answer_to_a_slow_reader_is_held_by_its_place_alone(
     pieces = [f"{n} ".ljust(16_000, "x") for n in range(600)]
     plays(client, "much", saying(*map(said, pieces)))
     parts = client.server.parts.a2a
+    read = parts.events.read
+    reread: list[str] = []
+
+    async def noted(session_id: str, which: Slice) -> Any:
+        events = await read(session_id, which)
+        reread.extend(event.type for event in events if which.whole_turn == "")
+        return events
+
+    monkeypatch.setattr(parts.events, "read", noted)
     small = [(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)]
     transport = httpx.AsyncHTTPTransport(socket_options=small)
     async with (
@@ -332,6 +343,7 @@ async def test_a_large_answer_to_a_slow_reader_is_held_by_its_place_alone(
     told_text = list(accumulated(event for event in events if event[0] == "artifact").values())
     assert told_text == ["".join(pieces)]
     assert texts_of(events[-1][1]) == told_text
+    assert "assistant_message" not in reread, "the whole text was at hand, and was read once more"
 
 
 async def test_a_drain_ends_the_streams_of_questions_and_waits_for_those_of_turns(
@@ -426,3 +438,43 @@ async def test_a_task_that_is_purged_before_it_is_told_is_gone(
 
     monkeypatch.setattr(PostgresExchangeStore, "get", purged)
     assert await caller.error("SendMessage", {"message": caller.message()}) == -32001
+
+
+async def test_a_list_leaves_out_what_is_deleted_meanwhile(
+    client: Client, new_caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, doomed = [await new_caller.send() for _ in range(2)]
+    listed = PostgresExchangeStore.list
+
+    async def late(store: PostgresExchangeStore, *args: Any, **options: Any) -> Any:
+        page = await listed(store, *args, **options)
+        await client.delete(doomed["contextId"])
+        return page
+
+    monkeypatch.setattr(PostgresExchangeStore, "list", late)
+    found = [task["id"] for task in (await new_caller.list())["tasks"]]
+    assert kept["id"] in found
+    assert doomed["id"] not in found
+
+
+async def test_a_task_is_told_up_to_its_place_and_no_further(
+    client: Client, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the log shows beyond it comes on the stream, and would be told twice."""
+    step = Step()
+    plays(client, "one two", waiting(step, said("one "), said("two")))
+    find = PostgresExchangeStore.get
+
+    async def earlier(store: PostgresExchangeStore, first_turn: str) -> Any:
+        found = await find(store, first_turn)
+        return found and replace(found, last_place=found.first_place + 3)
+
+    async with caller.send_stream("one two") as told:
+        task_id = (await told.first())[1]["id"]
+        while texts_of(await told.until("artifact")) != ["two"]:
+            pass
+        monkeypatch.setattr(PostgresExchangeStore, "get", earlier)
+        assert texts_of(await caller.get(task_id)) == ["one "]
+        monkeypatch.undo()
+        step.passed.set()
+        await told.rest()

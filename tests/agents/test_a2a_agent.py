@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from app.agents.adapters import comeback
+from app.agents.adapters.a2a import remote as remotes
 from app.agents.adapters.a2a import turn as turns
 from app.agents.adapters.a2a.agent import A2AAgent
 from app.agents.adapters.a2a.guard import PublicOnly
@@ -666,6 +667,20 @@ async def test_a_malformed_frame_fails_the_turn_and_cancels_the_task(
         text, ending = heard(await said(made(peer)))
         assert text == "Hello é\u2028"
         assert (ending["code"], ending["retryable"]) == ("bad_remote_event", False)
+        assert peer.canceled.is_set()
+
+
+async def test_an_answer_without_end_fails_the_turn(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But frames may be as many as they like."""
+    monkeypatch.setattr(remotes, "MAX_ANSWER", 200_000)
+    pieces = [piece(f"a{n}", "x" * 30_000) for n in range(20)]
+    async with A2APeer([*pieces, status("completed")]) as peer:
+        text, ending = heard(await said(made(peer)))
+        assert (len(text), ending["type"]) == (600_000, "completed")
+        peer.streams = False
+        assert (await said(made(peer)))[-1]["code"] == "bad_remote_event"
+    async with A2APeer([*STEPS[:3], Step(raw=b":" * 300_000), *STEPS[3:]]) as peer:
+        assert (await said(made(peer)))[-1]["code"] == "bad_remote_event"
         assert peer.canceled.is_set()
 
 

@@ -107,6 +107,15 @@ async def guarded_server(stage: Stage, embedded_server: Server) -> AsyncIterator
         yield server
 
 
+@pytest.fixture(scope="session")
+async def relaying_server(
+    stage: Stage, embedded_server: Server, open_server: ServerProcess
+) -> AsyncIterator[ServerProcess]:
+    """A server whose agent is that of the open server, over A2A."""
+    async for server in _server(stage, embedded_server, agent=f"a2a:{open_server.url}/a2a"):
+        yield server
+
+
 @pytest.fixture
 async def api(open_server: ServerProcess) -> AsyncIterator[Api]:
     """The open server's routes."""

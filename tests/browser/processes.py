@@ -18,9 +18,10 @@ STOP = 15.0
 
 
 class ServerProcess:
-    """`tarko-server serve` with the puppet for an agent. `settings` are its environment."""
+    """`tarko-server serve`, with the puppet for an agent if no other is named. `settings` are its environment."""
 
-    def __init__(self, stage: Stage, **settings: str) -> None:
+    def __init__(self, stage: Stage, *, agent: str = "tests.browser.puppet:agent", **settings: str) -> None:
+        self._agent = agent
         self._environment = {
             **os.environ,
             **settings,
@@ -40,7 +41,7 @@ class ServerProcess:
 
     async def start(self) -> None:
         """Start it; a second time on the same port."""
-        command = ("-m", "app.cli", "serve", "tests.browser.puppet:agent", "--port", str(self.port))
+        command = ("-m", "app.cli", "serve", self._agent, "--port", str(self.port))
         self._process = await asyncio.create_subprocess_exec(
             sys.executable, *command, cwd=ROOT, env=self._environment, stdout=asyncio.subprocess.PIPE
         )

@@ -180,6 +180,31 @@ async def test_a_failure_is_shown_and_leaves_the_field_usable(
     await ui.is_idle()
 
 
+async def test_it_chats_with_a_remote_a2a_agent(
+    ui: OfficialUi, relaying_server: ServerProcess, stage: Stage
+) -> None:
+    await ui.visit(relaying_server.url)
+    await ui.send("Weather?")
+    turn = await stage.turn()
+    assert turn.prompt == "Weather?"
+    await turn.text("Let me ")
+    await expect(ui.answers.first).to_have_text("Let me")
+    await turn.text("see.")
+    await turn.say("input_required", text="Which city?")
+    await turn.complete()
+    await expect(ui.answers.first).to_contain_text("Which city?")
+    await ui.is_idle()
+    await ui.send("Aarhus")
+    answer = await stage.turn()
+    assert answer.prompt == "Aarhus"
+    await answer.text("It rains")
+    await expect(ui.answers.last).to_have_text("It rains")
+    await ui.stop_button.click()
+    await answer.stopped()
+    await ui.is_idle()
+    await expect(ui.answers.last).to_have_text("It rains")
+
+
 async def test_a_second_tab_is_told_that_the_session_is_busy(
     ui: OfficialUi, visitor: BrowserContext, open_server: ServerProcess, stage: Stage, api: Api
 ) -> None:

@@ -116,6 +116,7 @@ def test_without_flags_the_settings_have_their_own_defaults(served: list[Setting
 
 def test_the_help_of_serve_names_every_setting() -> None:
     told = run_alone("serve", "--help").stdout
+    assert "a2a:<url>" in told
     assert [name for name in Settings.model_fields if f"TARKO_{name.upper()}" not in told] == []
 
 

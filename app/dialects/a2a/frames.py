@@ -82,8 +82,8 @@ class _Telling:
         task_id = self._frames.task_id
         if task_of(event) == task_id:
             self._take_own(event)
-        elif closed_task(event) == task_id or event.type == "user_message":
-            # The session goes on with another turn, so nobody will answer what this task asks.
+        elif closed_task(event) == task_id or event.type in ("user_message", "session_end"):
+            # The session goes on with another turn, or not at all, so nobody will answer what this task asks.
             self._tell(Status("canceled", event.timestamp))
             self.end = event.place
 

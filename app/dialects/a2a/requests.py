@@ -231,7 +231,7 @@ def operation_of(call: Call, trace: Mapping[str, str]) -> Operation:
         case "tasks/resubscribe":
             return Subscribe(_task_id(_validated(call, v03.TaskResubscriptionRequest).params.id))
         case "ListTasks":
-            return _list(_parsed(call, pb.ListTasksRequest()))
+            return _list(_parsed(call, pb.ListTasksRequest()), call.params.get("status"))
         case _:
             return Refused(_refusal(call.method))
 
@@ -297,10 +297,13 @@ def _part(part: pb.Part, index: int) -> dict[str, Any]:
             )
 
 
-def _list(request: pb.ListTasksRequest) -> ListTasks:
+def _list(request: pb.ListTasksRequest, asked: Any) -> ListTasks:
     size = request.page_size if request.HasField("page_size") else DEFAULT_PAGE
     if not 1 <= size <= MAX_PAGE:
         raise InvalidParamsError(f"`pageSize` is 1 to {MAX_PAGE}.")
+    # What it does not know, the SDK takes for absent, and so for any state.
+    if not request.status and asked not in (None, 0, "TASK_STATE_UNSPECIFIED"):
+        raise InvalidParamsError("`status` is the name of a task's state.")
     since = None
     if request.HasField("status_timestamp_after"):
         moment = request.status_timestamp_after.ToDatetime(UTC)

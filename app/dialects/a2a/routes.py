@@ -4,7 +4,7 @@ Plain routes rather than a mount or a router of the framework's: a caller follow
 that an OpenAPI document could tell.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from a2a.utils.errors import (
     A2AError,
@@ -33,7 +33,7 @@ from app.dialects.a2a.requests import (
     call_of,
     operation_of,
 )
-from app.dialects.a2a.spelling import FINAL, Json, Version, json_of, result, streamed_task
+from app.dialects.a2a.spelling import FINAL, Json, Version, json_of, pieces_of, result, streamed_task
 from app.dialects.a2a.stream import FaultStream, Follow, TaskSent, TaskStream
 from app.dialects.a2a.tasks import Caller, Sent, Tasks
 from app.errors import NotFound, StorageUnavailable, TarkoError
@@ -141,9 +141,9 @@ class _Endpoint:
 
     async def _stream_of(self, caller: Caller, call: Call, sent: Sent) -> Response:
         """The stream of a message: to the end of its turn, so also when the agent asks."""
-        opening = None if sent.task is None else json_of(streamed_task(sent.task, call.version))
+        opening = None if sent.task is None else pieces_of(streamed_task(sent.task, call.version))
         if sent.task is not None and opening is not None and sent.task.status.state != "working":
-            return TaskSent(call.id, opening)
+            return TaskSent(call.id, opening, send_timeout=self._parts.send_timeout)
         frames = Frames(call.version, sent.context_id, sent.task_id, until_question=True)
         return await self._stream(caller, call, frames, sent.session_id, sent.after, opening)
 
@@ -154,7 +154,7 @@ class _Endpoint:
         if task.status.state in FINAL:
             raise UnsupportedOperationError(f"The task is over: it is {task.status.state}. Get it instead.")
         frames = Frames(call.version, followed.context_id, task.id, until_question=False)
-        opening = json_of(streamed_task(task, call.version))
+        opening = pieces_of(streamed_task(task, call.version))
         is_asking = task.status.state == "input-required"
         return await self._stream(
             caller, call, frames, followed.session_id, task.place, opening, is_asking=is_asking
@@ -167,7 +167,7 @@ class _Endpoint:
         frames: Frames,
         session_id: str,
         after: int,
-        opening: bytes | None,
+        opening: Sequence[bytes] | None,
         *,
         is_asking: bool = False,
     ) -> Response:
@@ -194,13 +194,13 @@ class _Endpoint:
         wanted = self._parts.final_task_for
         return version == "1.0" or "*" in wanted or caller.principal in wanted
 
-    def _closing(self, caller: Caller, frames: Frames) -> Callable[[], Awaitable[bytes | None]]:
-        async def closing() -> bytes | None:
+    def _closing(self, caller: Caller, frames: Frames) -> Callable[[], Awaitable[Sequence[bytes] | None]]:
+        async def closing() -> Sequence[bytes] | None:
             try:
                 task = (await self._tasks.follow(caller, frames.task_id)).task_now
             except (StorageUnavailable, TaskNotFoundError):
                 return None  # the status was told; who wants the task can get it
-            return json_of(streamed_task(task, frames.version))
+            return pieces_of(streamed_task(task, frames.version))
 
         return closing
 

@@ -27,6 +27,9 @@ WRAPPING = 20
 
 FINAL = frozenset({"completed", "failed", "canceled"})
 
+_HOLE = b"\0"
+"""Stands where a text goes in: no JSON has it."""
+
 _LONE = re.compile(
     rb"(?<!\\)((?:\\\\)*)(\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|\\ud[89a-f][0-9a-f]{2})", re.IGNORECASE
 )
@@ -72,11 +75,24 @@ class Task:
 
 def json_of(value: Any) -> bytes:
     """The value as JSON that every reader takes. It came from the log, so it is JSON; bytes in it are so literally."""
+    return b"".join(pieces_of(value))
+
+
+def pieces_of(value: Any) -> list[bytes]:
+    """The same in pieces: a text that came as bytes is one of them, and not copied."""
+    texts: list[bytes] = []
+
+    def hole(text: bytes) -> orjson.Fragment:
+        texts.append(text)
+        return orjson.Fragment(_HOLE)
+
     try:
-        encoded = orjson.dumps(value, default=orjson.Fragment)
+        around = orjson.dumps(value, default=hole)
     except orjson.JSONEncodeError:
-        return clean(encode(_plain(value), max_depth=MAX_DEPTH + WRAPPING))
-    return clean(encoded if encoded.isascii() else escape_line_ends(encoded))
+        return [clean(encode(_plain(value), max_depth=MAX_DEPTH + WRAPPING))]
+    around = clean(around if around.isascii() else escape_line_ends(around))
+    first, *others = around.split(_HOLE)
+    return [first, *(piece for pair in zip(map(clean, texts), others, strict=True) for piece in pair)]
 
 
 def _plain(value: Any) -> Any:

@@ -6,7 +6,7 @@ comments. A stream that is to end with the whole task reads it when it ends, and
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from starlette.responses import Response
@@ -20,7 +20,7 @@ from app.transport.cursor import Cursor, Start
 from app.transport.disconnect import until_disconnect
 from app.transport.outlet import Message, Outlet
 from app.transport.readers import Readers, Registration, ServerStops
-from app.transport.sse import CHUNK, HEADERS, PING
+from app.transport.sse import CHUNK, HEADERS, PING, chunks
 from app.transport.wire import wire_of
 
 _END: Message = {"type": "http.response.body", "body": b"", "more_body": False}
@@ -42,18 +42,15 @@ class Wrapping:
         """The frames of these results; they are at least one."""
         return self.before + (self.after + self.before).join(results) + self.after
 
-    def pieces(self, result: bytes) -> Iterator[bytes]:
-        """The frame of one result, in pieces: a large one is not copied as a whole."""
-        view = memoryview(result)
-        yield self.before + view[:CHUNK]
-        for at in range(CHUNK, len(view), CHUNK):
-            yield bytes(view[at : at + CHUNK])
-        yield self.after
+    def pieces(self, result: Sequence[bytes]) -> Iterator[bytes]:
+        """The frame of one result, which came in pieces, in chunks: a large one is not copied as a whole."""
+        parts = (self.before, *result, self.after)
+        return chunks(part[at : at + CHUNK] for part in parts for at in range(0, len(part), CHUNK))
 
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """What a stream follows: the task's events after a place, told so, after `opening` (the task, as a result).
+    """What a stream follows: the task's events after a place, told so, after `opening` (the task, as a result in pieces).
 
     `closing` makes the result that is sent last; None: nothing is.
     """
@@ -61,9 +58,9 @@ class Follow:
     log: SessionLog
     frames: Frames
     after: int
-    opening: bytes | None = None
+    opening: Sequence[bytes] | None = None
     state: State = "working"
-    closing: Callable[[], Awaitable[bytes | None]] | None = None
+    closing: Callable[[], Awaitable[Sequence[bytes] | None]] | None = None
 
 
 class TaskStream(Response):
@@ -130,10 +127,8 @@ class TaskStream(Response):
             self._readers.forget(stop_waiting)
             outlet.close()
 
-    async def _send_result(self, send: Send, result: bytes) -> None:
-        for piece in self._wrapping.pieces(result):
-            async with asyncio.timeout(self._send_timeout):
-                await send(_body(piece))
+    async def _send_result(self, send: Send, result: Sequence[bytes]) -> None:
+        await _send_all(send, self._wrapping.pieces(result), self._send_timeout)
 
     def _spoken(self, page: Page) -> Spoken:
         return page.encoded(self._follow.frames)
@@ -160,8 +155,16 @@ class TaskSent(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, request_id: str | int, result: bytes) -> None:
-        super().__init__(Wrapping.of(request_id).around((result,)), headers=HEADERS)
+    def __init__(self, request_id: str | int, result: Sequence[bytes], *, send_timeout: float) -> None:
+        super().__init__(headers=HEADERS)
+        del self.headers["content-length"]
+        self._pieces = Wrapping.of(request_id).pieces(result)
+        self._send_timeout = send_timeout
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        await _send_all(send, self._pieces, self._send_timeout)
+        await send(_END)
 
 
 class FaultStream(Response):
@@ -180,6 +183,12 @@ class ClientGone(Exception):
 async def _until_gone(receive: Receive, outlet: Outlet) -> None:
     await until_disconnect(receive)
     outlet.close(ClientGone())
+
+
+async def _send_all(send: Send, chunks: Iterable[bytes], send_timeout: float) -> None:
+    for chunk in chunks:
+        async with asyncio.timeout(send_timeout):
+            await send(_body(chunk))
 
 
 def _body(chunk: bytes) -> Message:

@@ -8,7 +8,7 @@ others was never there.
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 
 from a2a.utils.errors import InvalidParamsError, TaskNotCancelableError, TaskNotFoundError
@@ -20,7 +20,7 @@ from app.dialects.a2a.requests import Cancel, Get, ListTasks, Send, page_place, 
 from app.dialects.a2a.spelling import Task
 from app.errors import NotFound, SessionDeleted, StorageUnavailable
 from app.events.canonical import encode
-from app.events.envelope import Draft, now_ms
+from app.events.envelope import Draft, Envelope, now_ms
 from app.events.ids import is_session_id, is_turn_id
 from app.events.metadata import metadata
 from app.log.history import HistoryQuery
@@ -91,8 +91,13 @@ class Tasks:
         Raises `SessionBusy` (nothing was recorded then), `NothingAsked` for an answer to a task that asks nothing,
         `TaskNotFoundError`, `InvalidParamsError`, and what `Supervisor.admit` raises.
         """
-        exchange = await self._find(caller, send.task_id) if send.task_id else None
-        session = await self._session_for(caller, send, exchange)
+        exchange: Exchange | None = None
+        if send.task_id:
+            exchange, session = await self._find(caller, send.task_id)
+            if send.context_id not in ("", context_of(session)):
+                raise InvalidParamsError("The task belongs to another context.")
+        else:
+            session = await self._session_for(caller, send)
         query = Query(send.content, prompt_of(send.content), trace_id, marks={MARKS: dict(send.marks)})
         if exchange is not None:
             query = replace(query, answering=Answering(exchange.last_turn, exchange.id))
@@ -135,8 +140,7 @@ class Tasks:
 
     async def follow(self, caller: Caller, task_id: str) -> "Followed":
         """A task and how to follow it. Raises `TaskNotFoundError`."""
-        exchange = await self._find(caller, task_id)
-        session = await self._session(caller, exchange.session_id)
+        exchange, session = await self._find(caller, task_id)
         context_id = context_of(session)
         task = await self._read(exchange, context_id)
         return Followed(session.id, context_id, task)
@@ -146,7 +150,7 @@ class Tasks:
 
         Raises `TaskNotFoundError`, and `TaskNotCancelableError` when it is over.
         """
-        exchange = await self._find(caller, cancel.task_id)
+        exchange, session = await self._find(caller, cancel.task_id)
         was_open = False
         while exchange.state in ("running", "asking"):
             was_open = True
@@ -157,7 +161,6 @@ class Tasks:
             exchange = await self._exchange(exchange.id)
         if not was_open or exchange.state != "aborted":
             raise TaskNotCancelableError(f"The task is over: it is {exchange.state}.")
-        session = await self._session(caller, exchange.session_id)
         return await self._read(exchange, context_of(session))
 
     async def list(self, caller: Caller, asked: ListTasks) -> Listed:
@@ -177,29 +180,26 @@ class Tasks:
         )
         contexts = {} if session is None else {session.id: asked.context_id}
         tasks: list[Task] = []
-        size = 0
-        for n, exchange in enumerate(page.exchanges, 1):
-            if exchange.session_id not in contexts:
-                found = await self._session(caller, exchange.session_id)
-                contexts[exchange.session_id] = context_of(found)
-            task = await self._read(exchange, contexts[exchange.session_id], artifacts=asked.artifacts)
-            tasks.append(task)
-            size += sum(map(len, task.texts.values()))
-            if size > LIST_BYTES or n == len(page.exchanges):
-                has_more = page.has_more or n < len(page.exchanges)
-                token = page_token(exchange.updated_at, exchange.id) if has_more else ""
-                return Listed(tasks, page.total, token)
-        return Listed([], page.total, "")
+        size = told = 0
+        for exchange in page.exchanges:
+            told += 1
+            with suppress(NotFound):  # a session that was deleted meanwhile
+                if exchange.session_id not in contexts:
+                    found = await self._session(caller, exchange.session_id)
+                    contexts[exchange.session_id] = context_of(found)
+                context_id = contexts[exchange.session_id]
+                tasks.append(await self._read(exchange, context_id, artifacts=asked.artifacts))
+                size += sum(map(len, tasks[-1].texts.values()))
+            if size > LIST_BYTES:
+                break
+        has_more = page.has_more or told < len(page.exchanges)
+        token = page_token(exchange.updated_at, exchange.id) if has_more else ""
+        return Listed(tasks, page.total, token)
 
     # ── contexts ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _session_for(self, caller: Caller, send: Send, exchange: Exchange | None) -> Session:
-        """The session that the message goes to; made if need be."""
-        if exchange is not None:
-            session = await self._session(caller, exchange.session_id)
-            if send.context_id not in ("", context_of(session)):
-                raise InvalidParamsError("The task belongs to another context.")
-            return session
+    async def _session_for(self, caller: Caller, send: Send) -> Session:
+        """The session that a message goes to which names no task; made if need be."""
         directory = self._parts.directory
         if not send.context_id:
             # The first message names its session, so that a repeat of it finds it.
@@ -236,18 +236,14 @@ class Tasks:
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _find(self, caller: Caller, task_id: str) -> Exchange:
+    async def _find(self, caller: Caller, task_id: str) -> tuple[Exchange, Session]:
         exchange = await self._parts.exchanges.get(task_id) if is_turn_id(task_id) else None
         if exchange is not None:
-            try:
+            with suppress(NotFound):
                 session = await self._session(caller, exchange.session_id)
-            except NotFound:
-                exchange = None
-            else:
-                exchange = exchange if session.agent == caller.agent else None
-        if exchange is None:
-            raise TaskNotFoundError(f"There is no task {task_id[:80]!r}.")
-        return exchange
+                if session.agent == caller.agent:
+                    return exchange, session
+        raise TaskNotFoundError(f"There is no task {task_id[:80]!r}.")
 
     async def _exchange(self, first_turn: str) -> Exchange:
         exchange = await self._parts.exchanges.get(first_turn)
@@ -258,19 +254,31 @@ class Tasks:
     async def _read(self, exchange: Exchange, context_id: str, *, artifacts: bool = True) -> Task:
         """The task, read from the log: all of it, or only what says how it went."""
         fold = Fold(exchange, context_id)
-        after, upto = exchange.first_place - 1, exchange.last_place
-        while after < upto:
-            if artifacts:
-                whole = exchange.last_turn if exchange.state == "running" else ""
-                events = await self._parts.events.read(exchange.session_id, Slice(after, upto, whole))
-            else:
-                query = HistoryQuery(after=after, before=upto + 1, types=SKELETON, limit=1000)
-                events = list((await self._parts.history.history(exchange.session_id, query)).events)
-            if not events:
-                break
+        after = exchange.first_place - 1
+        while after < exchange.last_place:
+            read = self._events if artifacts else self._skeleton
+            events, after = await read(exchange, after)
             fold.take(events)
-            after = events[-1].place
         return fold.task()
+
+    async def _events(self, exchange: Exchange, after: int) -> tuple[Sequence[Envelope], int]:
+        """Events after a place, and the place that they reach. What is at hand is not read once more: it may be large."""
+        log, upto = self._parts.logs.live(exchange.session_id), exchange.last_place
+        pages = None if log is None else log.recent(after)
+        if pages:
+            reached = min(upto, pages[-1].upto)
+            return [event for page in pages for event in page.events if event.place <= upto], reached
+        if log is not None and pages is None:
+            upto = min(upto, log.window_after)
+        whole = exchange.last_turn if exchange.state == "running" else ""
+        events = await self._parts.events.read(exchange.session_id, Slice(after, upto, whole))
+        return events, events[-1].place if events else upto
+
+    async def _skeleton(self, exchange: Exchange, after: int) -> tuple[Sequence[Envelope], int]:
+        """The same without what the agent says."""
+        query = HistoryQuery(after=after, before=exchange.last_place + 1, types=SKELETON, limit=1000)
+        events = (await self._parts.history.history(exchange.session_id, query)).events
+        return events, events[-1].place if events else exchange.last_place
 
     async def _until_end_of(self, session_id: str, turn_id: str, after: int) -> None:
         async with self._parts.logs.open(session_id) as log:

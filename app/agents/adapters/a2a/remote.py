@@ -13,7 +13,7 @@ import re
 import ssl
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import Any, cast
 
 import httpx
 from httpx_sse import EventSource
@@ -46,6 +46,8 @@ from app.settings import A2ARemote
 CONNECT_TIMEOUT = 5.0
 CARD_TIMEOUT = 15.0
 CARD_LIFETIME = 300.0
+MAX_ANSWER = 128 * 2**20
+"""Bytes of an answer, or characters of a stream's frame: more than any turn may say."""
 _STREAM = "text/event-stream"
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[!-~](?:[ -~]*[!-~])?")
@@ -169,8 +171,12 @@ class Remote:
 
     async def _body(self, response: httpx.Response) -> Any:
         """The JSON that was answered, None if it is none."""
+        body = bytearray()
         try:
-            return decode(await response.aread())
+            async for piece in response.aiter_bytes():
+                body += piece
+                _check_size(len(body))
+            return decode(bytes(body))
         except NotJson:
             return None
         except httpx.RequestError as error:
@@ -277,10 +283,32 @@ async def _alone(result: Any) -> AsyncGenerator[Any, None]:
     yield result
 
 
+class _Bounded:
+    """What of a response its frames are read from. `taken` are the characters since the last frame."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self.headers = response.headers
+        self.taken = 0
+        self._response = response
+
+    async def aiter_text(self) -> AsyncGenerator[str, None]:
+        async for text in self._response.aiter_text():
+            self.taken += len(text)
+            _check_size(self.taken)
+            yield text
+
+
+def _check_size(size: int) -> None:
+    if size > MAX_ANSWER:
+        raise BadRemoteEvent(f"what it says at once may have {MAX_ANSWER} bytes")
+
+
 async def _streamed(response: httpx.Response, address: str) -> AsyncGenerator[Any, None]:
+    bounded = _Bounded(response)
     try:
-        async with aclosing(EventSource(response).aiter_sse()) as frames:
+        async with aclosing(EventSource(cast(httpx.Response, bounded)).aiter_sse()) as frames:
             async for frame in frames:
+                bounded.taken = 0
                 if frame.data:
                     yield _result_of(_json(frame.data), address)
     except httpx.RequestError as error:
