@@ -76,6 +76,6 @@ $(ADAPTERS)/tested: pyproject.toml constraints-adapters.txt
 	@[ -e $(ADAPTERS)/bin/python ] || $(PYTHON) -m venv $(ADAPTERS)
 	@echo 'Installing the server and all agent frameworks into $(ADAPTERS) …'
 	@$(ADAPTERS_PIP) install --no-compile --constraint constraints-adapters.txt --editable '.[all]' \
-	  anyio pytest pytest-cov pytest-timeout
+	  anyio hypothesis pytest pytest-cov pytest-timeout
 	@$(ADAPTERS_PIP) check
 	@touch $@

@@ -1,7 +1,8 @@
 """The process in which an agent is checked for `app.conformance.isolated`: reads a job, writes what it finds.
 
 The job comes on stdin; lines of JSON go to the descriptor that it names, and a beat as long as the event loop is free.
-A SIGUSR1 writes where the process is to stderr. At the end it leaves at once: the agent may have left threads behind.
+What the agent forks has that descriptor no more: two would speak at once. A SIGUSR1 writes where the process is to
+another one. At the end it leaves at once: the agent may have left threads behind.
 """
 
 import asyncio
@@ -25,9 +26,11 @@ BEAT = 0.2
 
 def main() -> None:
     """Do the job."""
-    faulthandler.register(signal.SIGUSR1, all_threads=False)
     told = json.load(sys.stdin)
-    out = int(told["out"])
+    out, place = int(told["out"]), int(told["place"])
+    faulthandler.register(signal.SIGUSR1, file=place, all_threads=False)
+    os.set_inheritable(out, False)  # noqa: FBT003 - it takes no names
+    os.register_at_fork(after_in_child=lambda: _silence(out))
     try:
         subject = Job.of(told["job"]).subject()
     except TarkoError as error:
@@ -56,6 +59,12 @@ async def _examine(subject: Subject, statements: list[Statement], out: int) -> N
         subject, statements, begun=lambda statement: _write(out, {"begun": statement.id}), found=found
     )
     beating.cancel()
+
+
+def _silence(out: int) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, out, inheritable=False)
+    os.close(nowhere)
 
 
 def _write(out: int, message: dict[str, Any]) -> None:

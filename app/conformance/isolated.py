@@ -1,14 +1,17 @@
 """Checks an agent in a process of its own: it can neither block nor end the one that asks.
 
 The process tells what it finds as it goes, and beats while its event loop is free. When it falls silent it is asked
-where it is, ended, and the statement that it was at has failed; likewise when it dies. The statements that are left are
-tried in a new process, until that has happened `MOST_ENDS` times.
+where it is, ended, and the statement that it was at has failed; likewise when it dies, takes too much memory or meddles
+with what the two say to each other. The statements that are left are tried in a new process, until that has happened
+`MOST_ENDS` times. What the agent prints is dropped. What it started ends with it, also what went into a session of its
+own: every process inherits a mark in its environment.
 """
 
 import contextlib
 import json
 import os
 import re
+import secrets
 import select
 import signal
 import subprocess
@@ -19,6 +22,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from app.conformance.job import Job
 from app.conformance.report import Finding, Report, Verdict
 from app.conformance.statements import AGENT, Statement
@@ -27,7 +32,13 @@ from app.errors import AgentLoadError
 LOADING = 60.0
 MOST_ENDS = 3
 _A_LAST_WORD = 0.5
+_LOOK = 0.2
+_OF_THE_FREE_MEMORY = 0.75
+_MARK = "CONFORMANCE_MARK"
 _PLACE = re.compile(rb'File "([^"]+)", line (\d+) in (\S+)')
+
+
+_MEDDLED = "it meddled with a descriptor that is not its own"
 
 
 class _Ended(Exception):
@@ -54,53 +65,92 @@ def check_isolated(job: Job, statements: Sequence[Statement] = AGENT) -> Report:
 def _checked(job: Job, statements: Sequence[Statement]) -> Iterator[Finding]:
     """What a process finds, as it goes. Raises `_Ended` when it is lost before the last one."""
     expected = {statement.id: statement for statement in statements}
+    memory = job.memory or int(psutil.virtual_memory().available * _OF_THE_FREE_MEMORY)
+    mark = secrets.token_hex(8)
     with tempfile.TemporaryFile() as said:
         read, write = os.pipe()
         process = subprocess.Popen(
             [sys.executable, "-m", "app.conformance.child"],
             stdin=subprocess.PIPE,
-            stdout=said,
-            stderr=said,
-            pass_fds=[write],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[write, said.fileno()],
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": _path()},
+            env={**os.environ, "PYTHONPATH": _path(), _MARK: mark},
         )
         os.close(write)
         try:
             assert process.stdin is not None  # noqa: S101 - it is a pipe
-            told = {"job": job.as_json(), "statements": list(expected), "out": write}
+            told = {"job": job.as_json(), "statements": list(expected), "out": write, "place": said.fileno()}
             process.stdin.write(json.dumps(told).encode())
             process.stdin.close()
-            for message in _messages(process, read, said, job.stall):
+            for message in _messages(process, read, said, job.stall, memory):
                 if "refused" in message:
                     raise AgentLoadError(message["refused"], code=message["code"])
                 if "found" in message:
-                    statement = expected[message["found"]]
-                    yield Finding(statement, Verdict(message["verdict"]), message["evidence"])
+                    yield _finding(message, expected)
         finally:
             os.close(read)
-            _end(process)
+            _end(process, mark)
+
+
+def _finding(message: dict[str, Any], expected: dict[str, Statement]) -> Finding:
+    try:
+        return Finding(expected.pop(message["found"]), Verdict(message["verdict"]), message["evidence"])
+    except (LookupError, ValueError) as error:
+        raise _Ended(_MEDDLED) from error
 
 
 def _messages(
-    process: "subprocess.Popen[bytes]", read: int, said: Any, stall: float
+    process: "subprocess.Popen[bytes]", read: int, said: Any, stall: float, memory: int
 ) -> Iterator[dict[str, Any]]:
     rest = b""
     patience = LOADING
+    heard = time.monotonic()
     while True:
-        if not select.select([read], [], [], patience)[0]:
-            raise _Ended(f"it blocked the event loop for more than {patience:g} s{_where(process, said)}")
+        has_said = select.select([read], [], [], _LOOK)[0]
+        if _taken(process) > memory:
+            raise _Ended(f"it took more than {memory / 2**20:.0f} MiB of memory")
+        if not has_said:
+            if time.monotonic() - heard > patience:
+                raise _Ended(f"it blocked the event loop for more than {patience:g} s{_where(process, said)}")
+            continue
         chunk = os.read(read, 65536)
         if not chunk:
-            code = process.wait()
-            raise _Ended(f"it ended the process, with code {code}")
+            raise _Ended(_how_it_ended(process))
+        heard = time.monotonic()
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
-            message: dict[str, Any] = json.loads(line)
+            message = _read(line)
             if "over" in message:
                 return
             patience = stall
             yield message
+
+
+def _read(line: bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(line)
+    except ValueError as error:
+        raise _Ended(_MEDDLED) from error
+    if not isinstance(message, dict):
+        raise _Ended(_MEDDLED)
+    return message
+
+
+def _how_it_ended(process: "subprocess.Popen[bytes]") -> str:
+    try:
+        return f"it ended the process, with code {process.wait(_A_LAST_WORD)}"
+    except subprocess.TimeoutExpired:
+        return _MEDDLED
+
+
+def _taken(process: "subprocess.Popen[bytes]") -> int:
+    """How many bytes of memory it has."""
+    try:
+        return psutil.Process(process.pid).memory_info().rss
+    except psutil.Error:
+        return 0
 
 
 def _where(process: "subprocess.Popen[bytes]", said: Any) -> str:
@@ -116,11 +166,23 @@ def _where(process: "subprocess.Popen[bytes]", said: Any) -> str:
     return ""
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def _end(process: "subprocess.Popen[bytes]", mark: str) -> None:
     """End it and what it started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    while left := [each for each in psutil.process_iter() if _has(each, mark)]:
+        for each in left:
+            with contextlib.suppress(psutil.Error):
+                each.kill()
+        psutil.wait_procs(left, timeout=_A_LAST_WORD)
+
+
+def _has(process: psutil.Process, mark: str) -> bool:
+    try:
+        return process.environ().get(_MARK) == mark
+    except (psutil.Error, OSError):
+        return False
 
 
 def _path() -> str:

@@ -15,7 +15,8 @@ from app.settings import Settings
 class Job:
     """`target` is an agent's name as in the settings, or a server's address; `over` says how to speak to that.
 
-    `stall` is after how many seconds without a sign a process counts as blocked.
+    `stall` is after how many seconds without a sign a process counts as blocked. `memory` is how many bytes it may take;
+    None: most of what is free.
     """
 
     target: str
@@ -27,6 +28,7 @@ class Job:
     over: Over = "tarko"
     limits: Limits = field(default_factory=Limits)
     stall: float = 5.0
+    memory: int | None = None
 
     @property
     def is_remote(self) -> bool:

@@ -2,25 +2,22 @@
 
 It reads the protocol as a client does and says again what the agent there had said. A turn that is left is aborted, and
 the abort waited for: it answers once the turn has ended, so an agent there that goes on is noticed here.
+
+Not the adapter that serves a remote agent: that one comes back over lost connections, waits while a session is busy and
+takes an abort for done, and the kit is here to see just that.
 """
 
-import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, Literal
 
 import httpx
+from httpx_sse import EventSource, SSEError
 
-from app.agents.adapters.invoke_client import (
-    CONNECT,
-    SILENCE,
-    InvokeAgent,
-    bearer,
-    failure,
-    messages,
-    refusal,
-)
+from app.agents.adapters.failures import AgentFailure, guarded
+from app.agents.adapters.fastagent import FastAgent
 from app.agents.contract import TERMINAL_TYPES, Agent, AgentEvent, Prompt, Scope
+from app.events.canonical import NotJson, decode
 
 Over = Literal["tarko", "invoke"]
 
@@ -38,6 +35,12 @@ _NOT_THE_AGENTS = frozenset(
 )
 
 
+_BUSY_STATUS = 429
+_SERVER_ERRORS = 500
+_DETAILS_LIMIT = 500
+_TIMES = httpx.Timeout(90.0, connect=10.0)
+
+
 class NotStopped(Exception):
     """The server did not end a turn that it was told to abort."""
 
@@ -45,9 +48,26 @@ class NotStopped(Exception):
 def served_at(url: str, *, token: str | None = None, over: Over = "tarko") -> Callable[[], Agent]:
     """How to make agents that stand for the one that is served there. They share their conversations."""
     if over == "invoke":
-        return lambda: InvokeAgent(url, token=token)
+        return lambda: InvokedAgent(url, token)
     sessions: dict[str, str] = {}
     return lambda: TarkoAgent(url, token, sessions)
+
+
+class InvokedAgent:
+    """The served agent over `/invoke`. A turn closes its connections, so that none of them looks like a leak."""
+
+    def __init__(self, url: str, token: str | None) -> None:
+        self._url = url
+        self._token = token
+
+    async def invoke(self, scope: Scope, prompt: Prompt, /) -> AsyncIterator[AgentEvent]:
+        agent = FastAgent(self._url, token=self._token)
+        try:
+            async with aclosing(agent.invoke(scope, prompt)) as events:
+                async for event in events:
+                    yield event
+        finally:
+            await agent.aclose()
 
 
 class TarkoAgent:
@@ -55,56 +75,75 @@ class TarkoAgent:
 
     def __init__(self, url: str, token: str | None, sessions: dict[str, str]) -> None:
         self._url = url.rstrip("/")
-        self._headers = bearer(token)
+        self._headers = {"authorization": f"Bearer {token}"} if token else {}
         self._sessions = sessions
 
-    async def invoke(self, scope: Scope, prompt: Prompt, /) -> AsyncIterator[AgentEvent]:
+    def invoke(self, scope: Scope, prompt: Prompt, /) -> AsyncGenerator[AgentEvent, None]:
+        return guarded(self._turn(scope, prompt))
+
+    async def _turn(self, scope: Scope, prompt: Prompt) -> AsyncGenerator[AgentEvent, None]:
         try:
             async with httpx.AsyncClient(
                 base_url=f"{self._url}/api/v1/sessions",
                 headers=self._headers,
-                timeout=httpx.Timeout(CONNECT, read=SILENCE),
+                timeout=_TIMES,
                 trust_env=False,
             ) as client:
                 session_id = await self._session(client, scope["session"])
-                async with aclosing(_turn(client, session_id, prompt)) as events:  # type: ignore[type-var]
+                async with aclosing(_turn(client, session_id, prompt)) as events:
                     async for event in events:
                         yield event
-        except httpx.HTTPStatusError as error:
-            yield refusal(error.response.status_code, error.response.content)
-        except httpx.HTTPError as error:
-            yield failure(f"{type(error).__name__}: {error}", retryable=True)
+        except (SSEError, LookupError, TypeError, ValueError) as error:
+            raise AgentFailure(f"{self._url} does not speak the protocol: {error}", "not_tarko") from error
 
     async def _session(self, client: httpx.AsyncClient, name: str) -> str:
         if name not in self._sessions:
             response = await client.post("/create", json={"name": name})
-            self._sessions[name] = response.raise_for_status().json()["sessionId"]
+            if response.is_error:
+                raise _refusal(response.status_code, response.content)
+            self._sessions[name] = response.json()["sessionId"]
         return self._sessions[name]
 
 
-async def _turn(client: httpx.AsyncClient, session_id: str, prompt: Prompt) -> AsyncIterator[AgentEvent]:
+async def _turn(
+    client: httpx.AsyncClient, session_id: str, prompt: Prompt
+) -> AsyncGenerator[AgentEvent, None]:
     body = {"sessionId": session_id, "query": _content(prompt), "onDisconnect": "abort", "onBusy": "reject"}
     is_running = False
     try:
         async with client.stream("POST", "/query/stream", json=body) as response:
             if response.status_code != httpx.codes.OK:
-                yield refusal(response.status_code, await response.aread())
-                return
+                raise _refusal(response.status_code, await response.aread())
             is_running = True
-            async with aclosing(messages(response)) as found:
-                async for message in found:
-                    event = agent_event(json.loads(message))
+            async with aclosing(EventSource(response).aiter_sse()) as frames:
+                async for frame in frames:
+                    event = agent_event(decode(frame.data.encode())) if frame.data else None
                     if event is None:
                         continue
                     is_running = event["type"] not in TERMINAL_TYPES
                     yield event
                     if not is_running:
                         return
-        is_running = False
-        yield failure("the connection was cut before the turn had ended", retryable=True)
+        raise AgentFailure("the connection was cut before the turn had ended", "stream_cut", retryable=True)
+    except Exception:
+        is_running = False  # as far as anybody here can tell
+        raise
     finally:
         if is_running:
             await _abort(client, session_id)
+
+
+def _refusal(status: int, body: bytes) -> AgentFailure:
+    """What an HTTP answer says; its code where it tells one."""
+    try:
+        told = decode(body)
+    except NotJson:
+        told = None
+    said, code = (told.get("error"), told.get("code")) if isinstance(told, Mapping) else (None, None)
+    is_retryable = status == _BUSY_STATUS or status >= _SERVER_ERRORS or code == "session_busy"
+    details = said if isinstance(said, str) else body.decode(errors="replace")
+    code = code if isinstance(code, str) else "refused"
+    return AgentFailure(f"{status}: {details[:_DETAILS_LIMIT]}", code, retryable=is_retryable)
 
 
 async def _abort(client: httpx.AsyncClient, session_id: str) -> None:
@@ -150,7 +189,12 @@ def agent_event(envelope: dict[str, Any]) -> AgentEvent | None:
                 "content": data.get("rawContent", data["content"]),
             }
         case "error":
-            return failure(data["error"], retryable=data["recoverable"], code=data["code"])
+            return {
+                "type": "failed",
+                "details": data["error"],
+                "retryable": data["recoverable"],
+                "code": data["code"],
+            }
         case "agent_run_end":
             return _completed(data)
         case _:

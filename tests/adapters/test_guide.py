@@ -84,13 +84,26 @@ async def test_each_example_answers(example: str, served: dict[str, str]) -> Non
     assert (response.status_code, answer.get("response")) == (200, ANSWERS[example]), response.text
 
 
+@pytest.mark.parametrize("example", ANSWERS)
+async def test_each_example_answers_over_a2a(example: str, served: dict[str, str]) -> None:
+    message = {"messageId": example, "role": "ROLE_USER", "parts": [{"text": "hello"}]}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
+    async with httpx.AsyncClient(base_url=served[example], trust_env=False, timeout=PATIENCE) as client:
+        response = await client.post("/a2a", json=body, headers={"A2A-Version": "1.0"})
+    task = response.json()["result"]["task"]
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+    parts = [part for artifact in task["artifacts"] for part in artifact["parts"]]
+    said = "".join(part.get("text", "") for part in parts)
+    assert said == ANSWERS[example] or {"data": json.loads(ANSWERS[example])} in parts
+
+
 def test_the_guide_names_every_example_and_every_extra() -> None:
     examples = {path.name for path in (ROOT / "examples").iterdir() if any(path.glob("*.py"))}
     assert examples == {example for example, _ in COMMANDS} | {"mcp"}
     assert set(ANSWERS) == {example for example, _ in COMMANDS}
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     named = set(re.findall(r"tarko-server\[([\w-]+)\]", GUIDE))
-    assert named == set(extras) - {"dev", "all"}
+    assert named == set(extras) - {"dev", "all", "tracing"}
 
 
 def test_the_guides_versions_are_those_that_are_tested() -> None:

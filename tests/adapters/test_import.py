@@ -10,7 +10,7 @@ import json, sys, time
 began = time.process_time()
 import app.main, app.cli, app.serving
 {}
-names = sorted({{name.partition(".")[0] for name in sys.modules}})
+names = sorted(sys.modules)
 print(json.dumps([len(sys.modules), time.process_time() - began, names]))
 """
 ALL = "\n".join(
@@ -36,7 +36,8 @@ def test_without_frameworks_it_is_under_six_tenths_of_the_modules_and_of_the_tim
     assert not {
         "agents",
         "anthropic",
-        "google",
+        "google.adk",
+        "google.genai",
         "langchain_core",
         "langgraph",
         "mcp",

@@ -1,5 +1,6 @@
 """What an exception becomes: by class and status along its causes, without keys, and not retryable once shown."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -100,3 +101,40 @@ async def test_what_was_shown_or_done_is_not_to_be_repeated(first: AgentEvent, r
     events = [event async for event in guarded(agent())]
     assert events[0] == first
     assert events[1]["retryable"] is retryable
+
+
+async def test_to_a_reader_that_has_left_nothing_is_said() -> None:
+    async def agent() -> AsyncGenerator[AgentEvent, None]:
+        try:
+            yield text("a")
+        finally:
+            raise ValueError("clean-up")
+
+    events = guarded(agent())
+    assert await anext(events) == text("a")
+    with pytest.raises(ValueError, match="clean-up"):
+        await events.aclose()
+
+
+async def test_nor_to_one_that_is_being_cancelled() -> None:
+    said: list[AgentEvent] = []
+    is_waiting = asyncio.Event()
+
+    async def agent() -> AsyncGenerator[AgentEvent, None]:
+        yield text("a")
+        is_waiting.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ValueError("clean-up")
+
+    async def read() -> None:
+        async for event in guarded(agent()):
+            said.append(event)  # noqa: PERF401 - what was said before it raises counts, too
+
+    task = asyncio.create_task(read())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(ValueError, match="clean-up"):
+        await task
+    assert said == [text("a")]

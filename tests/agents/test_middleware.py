@@ -287,6 +287,12 @@ async def test_the_last_failure_is_passed_on() -> None:
     assert events == [retrying(1, of=1, after=0), RETRYABLE]
 
 
+async def test_the_pause_grows_no_longer_than_it_may() -> None:
+    tries = 1_100
+    events = await said(Retry(in_turn(*[[RETRYABLE]] * tries), times=tries - 1, delay=0))
+    assert events[-1] == RETRYABLE
+
+
 EVENTS = st.sampled_from(
     [text("a"), {"type": "thinking", "delta": "h"}, TOOL, {"type": "unheard_of"}, retrying(1, of=1, after=0)]
 )
@@ -394,13 +400,13 @@ async def test_a_pattern_sees_what_came_before_a_delta() -> None:
 
 async def test_strings_of_tools_results_and_failures_are_looked_at_whole() -> None:
     events = await redacted(
-        {**TOOL, "args": {"sk-key": ["sk-a", 1, None]}},
+        {**TOOL, "args": {"key": ["sk-a", 1, None]}},
         {"type": "tool_ended", "id": "t", "isError": False, "content": "1234-5678"},
         {"type": "retrying", "attempt": 1, "maxAttempts": 1, "delayMs": 1, "reason": "sk-a"},
         {"type": "completed", "data": {"a": ("x",)}},
     )
     assert [event.get("args") or event.get("content") or event.get("reason") for event in events[:3]] == [
-        {"sk-key": ["***", 1, None]},
+        {"key": ["***", 1, None]},
         "***",
         "***",
     ]
@@ -433,7 +439,38 @@ async def test_a_pattern_that_matches_nothing_at_all_between_letters_changes_not
     assert joined(events) == "abc"
 
 
-@pytest.mark.parametrize("patterns", [(), ("(",), ("a*",)])
+async def test_keys_and_tuples_have_no_secrets_either() -> None:
+    (tool, _) = await redacted({**TOOL, "args": {"sk-a": ("sk-b", {"sk-c": 1}), 7: None}}, COMPLETED)
+    assert tool["args"] == {"***": ("***", {"***": 1}), 7: None}
+
+
+async def test_each_pattern_counts_its_own_groups() -> None:
+    agent = saying(text("aa"), text("bb xy x ab"), COMPLETED)
+    assert joined(await said(Redact(agent, "(x)y", r"(a|b)\1", replacement="*"))) == "** * x ab"
+
+
+SLOW = "(a|aa)+$"
+TRAP = "a" * 60 + "!"
+
+
+@pytest.mark.parametrize(
+    "event", [text(TRAP), {**TOOL, "args": {"x": [TRAP]}}, {"type": "completed", "data": TRAP}]
+)
+async def test_a_pattern_that_is_not_done_with_a_text_fails_the_turn(event: AgentEvent) -> None:
+    agent = Waiting(text("before"), text("!"), event)
+    events = await said(Redact(agent, SLOW))
+    assert joined(events) == "before!"
+    assert ends_with(events, failed("not_redacted"))
+    assert agent.is_closed
+
+
+async def test_what_is_nested_without_an_end_fails_the_turn() -> None:
+    endless: dict[str, Any] = {}
+    endless["again"] = endless
+    assert ends_with(await redacted({**TOOL, "args": endless}, COMPLETED), failed("not_redacted"))
+
+
+@pytest.mark.parametrize("patterns", [(), ("(",), ("a*",), ("a)(b",)])
 def test_what_can_not_be_redacted_is_refused(patterns: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="pattern"):
         Redact(saying(), *patterns)

@@ -1,6 +1,7 @@
 """A browser, servers that it may visit, and pages that tell on themselves: an error of a page is an error of its test."""
 
 import itertools
+import re
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,7 +15,9 @@ from tests.browser.puppet import Stage, open_stage
 from tests.conftest import Server
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser, BrowserContext, Page
+    from playwright.async_api import Browser, BrowserContext, Page, Route
+
+    from tests.browser.official import OfficialUi
 
 ARGUMENTS = [
     "--headless=new",
@@ -68,6 +71,45 @@ async def context(browser: "Browser") -> "AsyncIterator[BrowserContext]":
 async def page(context: "BrowserContext") -> "Page":
     """The visitor's first page."""
     return await context.new_page()
+
+
+@pytest.fixture
+def problems() -> list[str]:
+    """What the visitor's pages complain of: must be empty at the end."""
+    return []
+
+
+@pytest.fixture
+async def visitor(browser: "Browser", problems: list[str]) -> "AsyncIterator[BrowserContext]":
+    """A visitor of the official UI, without internet. Its web fonts are refused by the page's policy, and nothing else is."""
+    context = await browser.new_context(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
+    context.set_default_timeout(PATIENCE_MS)
+
+    async def refuse(route: "Route") -> None:
+        problems.append(f"asked of another host: {route.request.url}")
+        await route.abort()
+
+    await context.route(re.compile(r"^https?://(?!127\.0\.0\.1)"), refuse)
+    context.on("weberror", lambda error: problems.append(str(error.error)))
+    context.on(
+        "console",
+        lambda message: (
+            problems.append(message.text)
+            if "Content Security" in message.text and "fonts.googleapis.com" not in message.text
+            else None
+        ),
+    )
+    yield context
+    await context.close()
+    assert problems == []
+
+
+@pytest.fixture
+async def ui(visitor: "BrowserContext") -> "OfficialUi":
+    """The official UI on a page of that visitor."""
+    from tests.browser.official import OfficialUi
+
+    return OfficialUi(await visitor.new_page())
 
 
 @pytest.fixture(scope="session")

@@ -18,10 +18,16 @@ STOP = 15.0
 
 
 class ServerProcess:
-    """`tarko-server serve`, with the puppet for an agent if no other is named. `settings` are its environment."""
+    """`tarko-server serve` with the puppet, or another, for an agent. `settings` are its environment."""
 
-    def __init__(self, stage: Stage, *, agent: str = "tests.browser.puppet:agent", **settings: str) -> None:
-        self._agent = agent
+    def __init__(
+        self,
+        stage: Stage,
+        agent: str = "tests.browser.puppet:agent",
+        python: str = sys.executable,
+        **settings: str,
+    ) -> None:
+        self._command = (python, "-m", "app.cli", "serve", agent, "--port")
         self._environment = {
             **os.environ,
             **settings,
@@ -41,9 +47,8 @@ class ServerProcess:
 
     async def start(self) -> None:
         """Start it; a second time on the same port."""
-        command = ("-m", "app.cli", "serve", self._agent, "--port", str(self.port))
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, *command, cwd=ROOT, env=self._environment, stdout=asyncio.subprocess.PIPE
+            *self._command, str(self.port), cwd=ROOT, env=self._environment, stdout=asyncio.subprocess.PIPE
         )
         assert self._process.stdout is not None
         async with asyncio.timeout(START):

@@ -2,13 +2,9 @@
 
 import json
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
-
-from tests.browser.conftest import PATIENCE_MS
-from tests.browser.kit import Browser, BrowserContext, Page, Route, expect
+from tests.browser.kit import BrowserContext, Page, Route, expect
 from tests.browser.official import OfficialUi
 from tests.browser.processes import Api, ServerProcess
 from tests.browser.puppet import Stage
@@ -23,42 +19,6 @@ PASTE = """(field, image) => {
   data.items.add(new File([bytes], "pixel.png", {type: "image/png"}));
   field.dispatchEvent(new ClipboardEvent("paste", {clipboardData: data, bubbles: true, cancelable: true}));
 }"""
-
-
-@pytest.fixture
-def problems() -> list[str]:
-    """What the visitor's pages complain of: must be empty at the end."""
-    return []
-
-
-@pytest.fixture
-async def visitor(browser: Browser, problems: list[str]) -> AsyncIterator[BrowserContext]:
-    """A visitor without internet. The UI's web fonts are refused by the page's policy, and nothing else is."""
-    context = await browser.new_context(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
-    context.set_default_timeout(PATIENCE_MS)
-
-    async def refuse(route: Route) -> None:
-        problems.append(f"asked of another host: {route.request.url}")
-        await route.abort()
-
-    await context.route(re.compile(r"^https?://(?!127\.0\.0\.1)"), refuse)
-    context.on("weberror", lambda error: problems.append(str(error.error)))
-    context.on(
-        "console",
-        lambda message: (
-            problems.append(message.text)
-            if "Content Security" in message.text and "fonts.googleapis.com" not in message.text
-            else None
-        ),
-    )
-    yield context
-    await context.close()
-    assert problems == []
-
-
-@pytest.fixture
-async def ui(visitor: BrowserContext) -> OfficialUi:
-    return OfficialUi(await visitor.new_page())
 
 
 async def test_a_first_message_streams_thinking_tools_and_markdown(

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from app.agents.contract import AgentEvent, Prompt, Scope
@@ -13,8 +14,46 @@ from app.conformance.running import run
 from app.errors import AgentLoadError
 
 LIMITS = Limits(patience=2, stop=0.3, settle=0.1)
-DEAF = """
-import signal, time
+DEAF = r"""
+import os, signal, subprocess, sys, time
+
+async def ends(*_):
+    yield {"type": "completed"}
+
+def then_ends(first):
+    async def agent(scope, prompt):
+        first()
+        yield {"type": "completed"}
+    return agent
+
+def write_everywhere():
+    for descriptor in range(3, 30):
+        try:
+            os.write(descriptor, os.environ["WORDS"].encode() + b"\n")
+        except OSError:
+            pass
+
+forks = then_ends(os.fork)
+writes = then_ends(write_everywhere)
+reads = then_ends(lambda: sys.stdin.read())
+prints = then_ends(lambda: os.write(1, b"x" * 1_000_000))
+
+def close_everything():
+    os.closerange(3, 200)
+    time.sleep(3600)
+
+closes = then_ends(close_everything)
+
+async def eats(scope, prompt):
+    eaten = bytearray(b"x") * (256 * 2**20)
+    time.sleep(3600)
+    yield {"type": "completed"}
+
+def start_one():
+    started = subprocess.Popen(["sleep", "3600"], start_new_session=True)
+    open("started", "a").write(f"{started.pid}\n")
+
+starts = then_ends(start_one)
 
 async def blocks(scope, prompt):
     time.sleep(3600)
@@ -25,6 +64,9 @@ async def deaf(scope, prompt):
     time.sleep(3600)
     yield {"type": "completed"}
 """
+
+
+BLOCKS = DEAF[: DEAF.index("async def blocks")].count("\n") + 2
 
 
 @pytest.fixture(autouse=True)
@@ -43,8 +85,52 @@ def test_an_agent_that_blocks_is_reported_with_its_place() -> None:
     report = check_isolated(Job("deaf_agent:blocks", limits=LIMITS, stall=1), AGENT[:1])
     (finding,) = report.failures
     assert finding.evidence == (
-        "it blocked the event loop for more than 1 s, at line 5 of deaf_agent.py in blocks"
+        f"it blocked the event loop for more than 1 s, at line {BLOCKS} of deaf_agent.py in blocks"
     )
+
+
+@pytest.mark.parametrize("agent", ["forks", "reads", "prints"])
+def test_an_agent_may_fork_read_and_print(agent: str) -> None:
+    report = check_isolated(Job(f"deaf_agent:{agent}", limits=LIMITS), AGENT[:2])
+    assert [str(each.verdict) for each in report.findings] == ["pass", "pass"], report
+
+
+MEDDLED = "it meddled with a descriptor that is not its own"
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["?", "7", '{"found": "A7"}', '{"found": "A0", "verdict": "fine", "evidence": ""}', '{"found": "A0"}'],
+)
+def test_an_agent_that_speaks_for_the_kit_fails(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORDS", words)
+    (finding,) = check_isolated(Job("deaf_agent:writes", limits=LIMITS), AGENT[:1]).findings
+    assert (finding.verdict, finding.evidence) == (Verdict.FAIL, MEDDLED)
+
+
+def test_an_agent_that_closes_everything_and_goes_on_is_ended() -> None:
+    (finding,) = check_isolated(Job("deaf_agent:closes", limits=LIMITS), AGENT[:1]).findings
+    assert finding.evidence == MEDDLED
+
+
+def test_an_agent_that_takes_too_much_memory_is_ended() -> None:
+    job = Job("deaf_agent:eats", limits=LIMITS, memory=256 * 2**20)
+    (finding,) = check_isolated(job, AGENT[:1]).findings
+    assert finding.evidence == "it took more than 256 MiB of memory"
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_what_an_agent_started_ends_with_it(tmp_path: Path) -> None:
+    check_isolated(Job("deaf_agent:starts", limits=LIMITS), AGENT[:1]).raise_for_failures()
+    started = (tmp_path / "started").read_text().split()
+    assert started
+    assert not [pid for pid in started if is_running(int(pid))]
 
 
 def test_an_agent_that_can_not_be_loaded_is_an_error() -> None:

@@ -4,11 +4,9 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
-from app.agents.adapters.invoke_client import InvokeAgent
 from app.agents.contract import AgentEvent, Prompt, Scope
 from app.conformance import AGENT, Conversation, Limits, Subject, Verdict, examine_agent, served_at
 from app.conformance.gallery import converses
@@ -70,7 +68,8 @@ async def test_a_served_agent_passes(served: Serving, over: Over) -> None:
         limits=LIMITS,
     )
     report = await examine_agent(subject, [statement for statement in AGENT if statement.id in OVER_THE_WIRE])
-    assert set(report.verdicts().values()) == {Verdict.PASS}, report
+    odd = {each: verdict for each, verdict in report.verdicts().items() if verdict is not Verdict.PASS}
+    assert odd == ({} if over == "tarko" else {"A6": Verdict.WARN}), report  # no pictures on that wire
     assert served.parts.parts.supervisor.running == 0
 
 
@@ -81,11 +80,13 @@ async def test_an_agent_that_crashes_over_there_is_a_failed_turn_here(served: Se
     assert [(event["type"], event["code"]) for event in events] == [("failed", "agent_exception")]
 
 
-@pytest.mark.parametrize("over", ["tarko", "invoke"])
-async def test_who_may_not_come_in_is_told_so(served: Serving, over: Over) -> None:
+@pytest.mark.parametrize(
+    ("over", "code"), [("tarko", "unauthenticated"), ("invoke", "authentication_failed")]
+)
+async def test_who_may_not_come_in_is_told_so(served: Serving, over: Over, code: str) -> None:
     make = served_at(served.url, over=over)
     (event,) = [event async for event in make().invoke({"session": "s"}, {"text": "x"})]
-    assert (event["code"], event["retryable"]) == ("unauthenticated", False)
+    assert (event["code"], event["retryable"]) == (code, False)
 
 
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
@@ -123,54 +124,30 @@ def answer(status: str, body: bytes, *headers: str, cut: bool = False) -> Answer
 STREAM = "content-type: text/event-stream"
 
 
+CREATED = answer("201 Created", b'{"sessionId": "sess_a"}')
+
+
 @pytest.mark.parametrize(
-    ("response", "expected"),
+    ("answers", "code", "retryable"),
     [
-        (answer("200 OK", b'data: {"type":"completed"}\n\n', STREAM), {"type": "completed"}),
-        (
-            answer("200 OK", b': ping\r\n\r\nid: 1\r\ndata: {"type":\r\ndata: "completed"}\r\n\r\n', STREAM),
-            {"type": "completed"},
-        ),
-        (
-            answer("200 OK", b"data: nonsense\n\n", STREAM),
-            {
-                "type": "failed",
-                "details": "the server sent what is no event",
-                "retryable": False,
-                "code": "bad_event",
-            },
-        ),
-        (
-            answer("200 OK", b": ping\n\n", STREAM),
-            {
-                "type": "failed",
-                "details": "the connection was cut before the turn had ended",
-                "retryable": True,
-            },
-        ),
-        (
-            answer("200 OK", b": ping\n\n", STREAM, cut=True),
-            {"type": "failed", "retryable": True},
-        ),
-        (
-            answer("401 Unauthorized", b"who?"),
-            {"type": "failed", "details": "401: who?", "retryable": False},
-        ),
-        (
-            answer("429 Too Many Requests", b'{"error": "full", "code": "queue_full"}'),
-            {"type": "failed", "details": "429: full", "retryable": True, "code": "queue_full"},
-        ),
-        (answer("503 Unavailable", b"{}"), {"type": "failed", "details": "503: None", "retryable": True}),
+        ([CREATED, answer("200 OK", b": ping\n\n", STREAM)], "stream_cut", True),
+        ([CREATED, answer("200 OK", b": ping\n\n", STREAM, cut=True)], "provider_unavailable", True),
+        ([CREATED, answer("200 OK", b"data: nonsense\n\n", STREAM)], "not_tarko", False),
+        ([CREATED, answer("200 OK", b"data: {}\n\n", STREAM)], "not_tarko", False),
+        ([CREATED, answer("200 OK", b"hi", "content-type: text/html")], "not_tarko", False),
+        ([answer("200 OK", b"hi")], "not_tarko", False),
+        ([answer("401 Unauthorized", b"who?")], "refused", False),
+        ([CREATED, answer("409 Conflict", b'{"error": "x", "code": "session_busy"}')], "session_busy", True),
+        ([answer("429 Too Many Requests", b'{"error": "full", "code": "queue_full"}')], "queue_full", True),
+        ([CREATED, answer("503 Unavailable", b"{}")], "refused", True),
     ],
 )
 async def test_whatever_a_server_answers_there_is_one_terminal_event(
-    response: Answer, expected: dict[str, Any]
+    answers: list[Answer], code: str, retryable: bool
 ) -> None:
-    async with answering(response) as url:
-        events = [event async for event in InvokeAgent(url).invoke({"session": "s"}, {"text": "x"})]
-    (event,) = events
-    assert {key: event[key] for key in expected} == expected
-    assert ("code" in event) == ("code" in expected)
+    async with answering(*answers) as url:
+        (event,) = [event async for event in served_at(url)().invoke({"session": "s"}, {"text": "x"})]
+    assert (event["type"], event["code"], event["retryable"]) == ("failed", code, retryable)
 
 
 @pytest.mark.parametrize("over", ["tarko", "invoke"])
@@ -181,11 +158,10 @@ async def test_nobody_there_is_a_retryable_failure(over: Over) -> None:
 
 
 async def test_a_server_that_does_not_stop_a_turn_is_found() -> None:
-    created = answer("201 Created", b'{"sessionId": "sess_a"}')
     delta = {"type": "assistant_message_delta", "data": {"delta": "a"}}
     stream = answer("200 OK", b"data: %b\n\n" % json.dumps(delta).encode(), STREAM, cut=True)
     refused = answer("500 Oops", b"{}")
-    async with answering(created, stream, refused) as url:
+    async with answering(CREATED, stream, refused) as url:
         make = served_at(url)
         (statement,) = [statement for statement in AGENT if statement.id == "A3b"]
         from app.conformance.playing import Stop, play
@@ -194,10 +170,3 @@ async def test_a_server_that_does_not_stop_a_turn_is_found() -> None:
         assert turn.events == [{"type": "text", "delta": "a"}]
         assert str(turn.close_error) == "the server answered an abort with 500"
         assert statement.text.endswith("closes without an error")
-
-
-async def test_a_stream_of_the_protocol_that_is_cut_is_a_failure() -> None:
-    created = answer("201 Created", b'{"sessionId": "sess_a"}')
-    async with answering(created, answer("200 OK", b": ping\n\n", STREAM)) as url:
-        (event,) = [event async for event in served_at(url)().invoke({"session": "s"}, {"text": "x"})]
-    assert event["details"] == "the connection was cut before the turn had ended"

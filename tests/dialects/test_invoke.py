@@ -106,6 +106,27 @@ async def test_one_name_is_one_conversation_which_is_in_the_log(client: Client) 
     assert types(await client.events(first)).count("agent_run_end") == 2
 
 
+async def test_another_principals_conversation_of_that_name_is_another(embedded_server: Server) -> None:
+    tokens = {"alice": "alice-token-alice-token", "bob": "bob-token-bob-token-bob"}
+    heard: list[tuple[Any, str, int]] = []
+
+    async def agent(scope: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
+        heard.append((scope.get("principal"), scope["session"], len(await scope["transcript"].messages())))
+        yield {"type": "completed"}
+
+    async with (
+        own_database(embedded_server) as url,
+        serving(url, tokens=",".join(f"{name}={token}" for name, token in tokens.items())) as server,
+    ):
+        server.agent.for_prompt["x"] = agent
+        for token in (*tokens.values(), tokens["alice"]):
+            await invoked(await server.client(token), "x", "the same")
+    (alice, her_session, _), (bob, his_session, his_messages), (_, again, her_messages) = heard
+    assert (alice, bob) == ("alice", "bob")
+    assert her_session == again != his_session
+    assert (his_messages, her_messages) == (0, 1)
+
+
 async def test_a_busy_session_is_the_first_and_only_event(client: Client) -> None:
     step = Step()
 

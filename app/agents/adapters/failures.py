@@ -5,6 +5,7 @@ too: frameworks are not imported to ask. What was shown already must not be said
 again, so a failure after the first text or tool is never retryable. What looks like a key appears in no message.
 """
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
@@ -41,15 +42,29 @@ class AgentFailure(Exception):
 
 
 async def guarded(events: AsyncGenerator[AgentEvent, None]) -> AsyncGenerator[AgentEvent, None]:
-    """The events; an exception becomes the `failed` that it means. Closing it closes them, in the same task."""
-    has_shown = False
+    """The events; an exception becomes the `failed` that it means. Closing it closes them, in the same task.
+
+    To a reader that has left nothing is said any more: what their clean-up raises then is raised.
+    """
+    has_shown = is_left = False
     try:
         async with aclosing(events):
             async for event in events:
                 has_shown = has_shown or event["type"] in _SHOWN
-                yield event
-    except Exception as error:  # noqa: BLE001 - an adapter's edge: a failure is an event
+                try:
+                    yield event
+                except GeneratorExit:
+                    is_left = True
+                    raise
+    except Exception as error:
+        if is_left or _is_being_cancelled():
+            raise
         yield failure(error, has_shown=has_shown)
+
+
+def _is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def failure(error: BaseException, *, has_shown: bool) -> Failed:

@@ -2,12 +2,16 @@
 
 The end of a text that may be the beginning of a match, or a match that may go on, is held back until it is decided:
 `regex` can tell a partial match, so nothing else is delayed. What is held is let go before a tool's events and before
-the end, and kept over all others. Text and thinking are each a text of their own. Strings in a tool's arguments and
-result, in `completed.data`, `failed.details` and `retrying.reason` are each looked at whole. An event of an unknown type passes
-through unchanged, as the contract asks of a relay.
+the end, and kept over all others; what is longer than `_MOST_HELD` is decided as if it ended there. Text and thinking
+are each a text of their own. Strings in a tool's arguments and result, in `completed.data`, `failed.details` and
+`retrying.reason` are each looked at whole, an object's keys too. An event of an unknown type passes through unchanged, as
+the contract asks of a relay.
+
+A pattern may take exponentially long on a text that was made for it, and would hold up every turn of the process. After
+`_SECONDS` the turn fails with `not_redacted`, and what was not decided is shown to nobody.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -16,6 +20,9 @@ import regex
 from app.agents.contract import Agent, AgentEvent, Prompt, Scope
 from app.agents.middleware.relay import relay
 
+CODE = "not_redacted"
+_SECONDS = 0.25
+_TOO_SLOW = f"a pattern was not done with a text after {_SECONDS:g} s"
 _CONTEXT = 64
 _MOST_HELD = 64 * 1024
 _WHOLE: dict[str, str] = {
@@ -28,6 +35,10 @@ _WHOLE: dict[str, str] = {
 _LETS_GO = frozenset(_WHOLE) - {"retrying"}
 
 
+class _Undecided(Exception):
+    """Whether there is a secret in it can't be told; the message says why."""
+
+
 class Redact:
     """Replaces every match of the `patterns` (of the `regex` library) by `replacement`."""
 
@@ -36,7 +47,10 @@ class Redact:
         if not patterns:
             raise ValueError("name at least one pattern to redact")
         try:
-            self._pattern = regex.compile("|".join(f"(?:{pattern})" for pattern in patterns))
+            for pattern in patterns:
+                regex.compile(pattern)
+            # The groups of each are counted from 1, so that a `\1` means what it meant alone.
+            self._pattern = regex.compile(f"(?|{'|'.join(f'(?:{pattern})' for pattern in patterns)})")
         except regex.error as error:
             raise ValueError(f"not a pattern: {error}") from error
         if self._pattern.fullmatch(""):
@@ -48,31 +62,52 @@ class Redact:
         texts = {kind: _Text(self._pattern, self._replacement) for kind in ("text", "thinking")}
         async with aclosing(relay(self._agent, scope, prompt)) as events:
             async for event in events:
-                text = texts.get(event["type"])
-                if text is not None and isinstance(event.get("delta"), str):
-                    if (said := text.take(event["delta"])) or not event["delta"]:
-                        yield {**event, "delta": said}
-                    continue
-                if event["type"] in _LETS_GO:
-                    for kind, held in texts.items():
-                        if said := held.flush():
-                            yield {"type": kind, "delta": said}
-                yield self._whole(event)
+                try:
+                    said = self._said(event, texts)
+                except _Undecided as undecided:
+                    details = str(undecided)
+                    break
+                for each in said:
+                    yield each
+            else:
+                return
+        yield {"type": "failed", "details": details, "retryable": False, "code": CODE}
+
+    def _said(self, event: AgentEvent, texts: "dict[str, _Text]") -> list[AgentEvent]:
+        """What becomes of an event."""
+        text = texts.get(event["type"])
+        if text is not None and isinstance(event.get("delta"), str):
+            said = text.take(event["delta"])
+            return [{**event, "delta": said}] if said or not event["delta"] else []
+        let_go: list[AgentEvent] = []
+        if event["type"] in _LETS_GO:
+            let_go = [{"type": kind, "delta": said} for kind, held in texts.items() if (said := held.flush())]
+        return [*let_go, self._whole(event)]
 
     def _whole(self, event: AgentEvent) -> AgentEvent:
         key = _WHOLE.get(event["type"])
         if key is None or key not in event:
             return event
-        cleaned = self._cleaned(event[key])
+        try:
+            cleaned = self._cleaned(event[key])
+        except TimeoutError as error:
+            raise _Undecided(_TOO_SLOW) from error
+        except RecursionError as error:
+            raise _Undecided(f"the {key} are nested too deeply to be looked at") from error
         return event if cleaned == event[key] else {**event, key: cleaned}
 
     def _cleaned(self, value: Any) -> Any:
         if isinstance(value, str):
-            return self._pattern.sub(lambda _: self._replacement, value)
-        if isinstance(value, dict):
-            return {key: self._cleaned(item) for key, item in value.items()}
+            return self._pattern.sub(lambda _: self._replacement, value, timeout=_SECONDS)
+        if isinstance(value, Mapping):
+            return {
+                self._cleaned(key) if isinstance(key, str) else key: self._cleaned(item)
+                for key, item in value.items()
+            }
         if isinstance(value, list):
             return [self._cleaned(item) for item in value]
+        if isinstance(value, tuple):
+            return tuple(self._cleaned(item) for item in value)
         return value
 
 
@@ -99,7 +134,10 @@ class _Text:
         at = len(self._behind)
         decided: list[str] = []
         while at < len(text):
-            match = self._pattern.search(text, at, partial=not is_last)
+            try:
+                match = self._pattern.search(text, at, partial=not is_last, timeout=_SECONDS)
+            except TimeoutError as error:
+                raise _Undecided(_TOO_SLOW) from error
             start, end = match.span() if match else (len(text), len(text))
             decided.append(text[at:start])
             at = start

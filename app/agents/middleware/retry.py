@@ -14,6 +14,7 @@ from app.agents.contract import Agent, AgentEvent, Prompt, Scope
 from app.agents.middleware.relay import relay
 
 _LONGEST_DELAY = 30.0
+_DOUBLINGS = 50
 
 
 class Retry:
@@ -58,5 +59,5 @@ class Retry:
             await asyncio.sleep(delay)
 
     def _pause(self, attempt: int) -> float:
-        longest: float = min(self._delay * 2 ** (attempt - 1), _LONGEST_DELAY)
+        longest: float = min(self._delay * 2 ** min(attempt - 1, _DOUBLINGS), _LONGEST_DELAY)
         return longest * (1 + self._chance()) / 2
