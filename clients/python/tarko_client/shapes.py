@@ -46,6 +46,8 @@ class TurnStatus(TypedDict):
     state: Literal["idle", "executing"]
     turnId: NotRequired[str | None]
     queued: int
+    lastEnding: NotRequired[Literal["completed", "failed", "aborted", "interrupted"] | None]
+    """How the turn ended that ended last."""
 
 
 class TurnOptions(TypedDict):
@@ -177,12 +179,14 @@ class ErrorData(TypedDict):
 
 
 class AgentRunEnd(TypedDict):
-    """A turn has ended; the last event of every turn. `data` is the agent's structured result, where there is one."""
+    """A turn has ended; the last event of every turn. `data` is the agent's structured result, where there is one. A turn that completed with a question for the user has `code` "input_required" and the `question`."""
 
     turnId: str
     status: Literal["completed", "failed", "aborted", "interrupted"]
     elapsedMs: int
     data: NotRequired[Any]
+    code: NotRequired[Literal["input_required"]]
+    question: NotRequired[str]
 
 
 class Queue(TypedDict):

@@ -38,6 +38,8 @@ export interface TurnStatus {
   state: "idle" | "executing";
   turnId?: string | null;
   queued: number;
+  /** How the turn ended that ended last. */
+  lastEnding?: "completed" | "failed" | "aborted" | "interrupted" | null;
 }
 
 /** How a turn is run. */
@@ -153,12 +155,14 @@ export interface ErrorData {
   details?: Record<string, unknown>;
 }
 
-/** A turn has ended; the last event of every turn. `data` is the agent's structured result, where there is one. */
+/** A turn has ended; the last event of every turn. `data` is the agent's structured result, where there is one. A turn that completed with a question for the user has `code` "input_required" and the `question`. */
 export interface AgentRunEnd {
   turnId: string;
   status: "completed" | "failed" | "aborted" | "interrupted";
   elapsedMs: number;
   data?: unknown;
+  code?: "input_required";
+  question?: string;
 }
 
 /** A session's queue: the turn that runs, and those that wait. */
