@@ -17,7 +17,7 @@ from app.access.principals import Principals
 from app.agents.contract import Agent
 from app.dialects.a2a import routes as a2a
 from app.dialects.invoke import routes as invoke
-from app.dialects.operations import console, health, metrics
+from app.dialects.operations import console, health, metrics, overview
 from app.dialects.tarko import errors
 from app.dialects.tarko.messages import EventEnvelope, Refusal
 from app.dialects.tarko.routes import events, query, sessions, socket
@@ -115,6 +115,7 @@ def _routers(server: Server) -> list[APIRouter]:
         invoke.router(parts, parts.agents[0]),
         health.router(server.problems),
         metrics.router(server.readings()),
+        overview.router(server.settings, parts.agents, server.replica_id, server.living),
     ]
 
 

@@ -67,7 +67,7 @@ def install(npm: list[str]) -> None:
     stamp = WEB / "node_modules" / ".installed"
     if stamp.is_file() and stamp.read_text() == wanted:
         return
-    print("Installing what the console is built with …", flush=True)  # noqa: T201 - a command's own words
+    print("Installing what the console is built with …", flush=True)
     subprocess.run(
         [*npm, "install", "--no-fund", "--no-audit", "--loglevel=error"],
         cwd=WEB,
@@ -79,7 +79,7 @@ def install(npm: list[str]) -> None:
 
 def build(node: list[str]) -> None:
     """Check the types and make `dist`, whole or not at all."""
-    print("Building the console …", flush=True)  # noqa: T201 - a command's own words
+    print("Building the console …", flush=True)
     partial = WEB / f".dist.{os.getpid()}"
     try:
         for tool in (
@@ -98,7 +98,7 @@ def main(what: str) -> int:
     try:
         node, npm = programs()
     except NoNode as error:
-        print(error, file=sys.stderr)  # noqa: T201 - a command's own words
+        print(error, file=sys.stderr)
         return NO_NODE
     install(npm)
     steps: dict[str, Callable[[], None]] = {"build": lambda: build(node), "check": lambda: None}

@@ -66,7 +66,7 @@ export function Inspector({ event, sessionId, onClose, onTurn, onCurl }: Props) 
 
 /** The event in each dialect's own words; what a dialect says nothing of is nothing there. */
 function Dialects({ event, sessionId }: { event: AgentEvent; sessionId: string }) {
-  const [runtime, a2a] = [useSpelling("/ui/api/v1/spelling", event, sessionId), useSpelling("/a2a/spelling", event, sessionId)];
+  const [runtime, a2a] = [useSpelling("/ui/api/v1/sessions/events/spelling", event, sessionId), useSpelling("/a2a/spelling", event, sessionId)];
   return (
     <div className="dialects">
       {DIALECTS.map((name, at) => (

@@ -6,7 +6,7 @@ import type { LiveSession } from "../live/session.js";
 import { useStore } from "../live/store.js";
 import type { AgentEvent } from "../model/client.js";
 import { hashOf } from "../model/route.js";
-import { duration, figure, oneLine, size } from "../model/text.js";
+import { duration, figure, oneLine } from "../model/text.js";
 import type { Trace } from "../model/trace.js";
 import { pace, promptOf, ticks, trace, turnsOf } from "../model/trace.js";
 import { fieldText } from "../model/fields.js";
@@ -124,7 +124,7 @@ export function Figures({ found, now }: { found: Trace; now: number }) {
     ["First text after", found.firstTextMs === undefined ? "–" : duration(found.firstTextMs)],
     ["Total", duration(total)],
     ["Tools", String(found.tools)],
-    ["Text", size(found.characters)],
+    ["Characters", figure(found.characters)],
     ["Deltas/s", spoken > 0 ? figure(((found.beats.length - 1) / spoken) * 1000) : "–"],
   ];
   return (
@@ -145,7 +145,8 @@ function Waterfall({ found, sessionId, now }: { found: Trace; sessionId: string;
   const until = Math.max(1, found.status === "running" ? Math.max(now - found.origin, found.lastAt) : found.lastAt);
   const percent = (ms: number) => `${(Math.min(ms, until) / until) * 100}%`;
   const spans = found.spans.slice(0, MOST_SPANS);
-  const paces = useMemo(() => pace(found.beats, until, 80), [found.beats.length, until]);
+  const parts = Math.min(60, Math.max(8, Math.floor(found.beats.length / 4)));
+  const paces = useMemo(() => pace(found.beats, until, parts), [found.beats.length, until, parts]);
   const step = (by: number) => setZoom(ZOOMS[Math.min(ZOOMS.length - 1, Math.max(0, ZOOMS.indexOf(zoom) + by))] ?? 1);
   const goTo = (eventId: string | undefined) => eventId && (location.hash = hashOf(sessionId, "events", eventId));
   return (
