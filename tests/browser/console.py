@@ -1,15 +1,15 @@
-"""The chat page, by what its user sees."""
+"""The console, by what its user sees."""
 
 import re
 from typing import Literal
 
 from tests.browser.kit import Locator, Page, expect
 
-Transport = Literal["EventSource", "WebSocket"]
+Transport = Literal["Event stream", "WebSocket"]
 
 
-class Chat:
-    """One open chat page."""
+class Console:
+    """One open console."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -23,11 +23,11 @@ class Chat:
         self.sessions = page.get_by_role("navigation", name="Sessions")
 
     async def visit(
-        self, url: str, session_id: str | None = None, transport: Transport = "EventSource"
+        self, url: str, session_id: str | None = None, transport: Transport = "Event stream"
     ) -> None:
         """Open the page, and the session if one is named."""
         await self.page.goto(f"{url}/#{session_id or ''}")
-        if transport != "EventSource":
+        if transport != "Event stream":
             await self.choose(transport)
         await expect(self.connection).to_have_text("Live" if session_id else "Ready")
 
