@@ -203,7 +203,9 @@ async def test_a_hidden_page_lets_its_connection_go_and_catches_up(
     )
     await expect(console.connection).to_have_text("Paused")
     await turn.complete("two")
-    await console.page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
+    await console.page.evaluate(
+        "delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))"
+    )
     await expect(console.answers).to_have_text("one two")
     await expect(console.ending("Completed")).to_be_visible()
 
@@ -229,7 +231,9 @@ async def test_what_could_not_be_sent_is_given_back(
         await expect(console.problem).to_be_empty()
 
 
-async def test_shift_and_enter_begin_a_new_line(console: Console, open_server: ServerProcess, stage: Stage) -> None:
+async def test_shift_and_enter_begin_a_new_line(
+    console: Console, open_server: ServerProcess, stage: Stage
+) -> None:
     await console.visit(open_server.url)
     await expect(console.field).to_be_focused()
     await console.page.keyboard.type("one")

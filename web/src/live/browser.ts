@@ -27,6 +27,25 @@ export const memory = {
   },
 };
 
+/** What was written and not sent, for as long as the tab is open. */
+export const drafts = {
+  get(place: string): string {
+    try {
+      return sessionStorage.getItem(`draft ${place}`) ?? "";
+    } catch {
+      return "";
+    }
+  },
+  set(place: string, text: string): void {
+    try {
+      if (text === "") sessionStorage.removeItem(`draft ${place}`);
+      else sessionStorage.setItem(`draft ${place}`, text.slice(0, 100_000));
+    } catch {
+      // it holds until the page is left
+    }
+  },
+};
+
 export const theme = new Store<{ theme: Theme }>({
   theme: THEMES.find((each) => each === memory.get("theme")) ?? "system",
 });

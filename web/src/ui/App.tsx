@@ -82,7 +82,7 @@ export function App() {
       <button type="button" id="veil" tabIndex={-1} aria-label="Close the list of sessions" onClick={() => setMenuOpen(false)} />
       <main>
         <Header
-          key={sessionId ?? route.name}
+          key={`header ${sessionId ?? route.name}`}
           route={route}
           live={live}
           sessions={sessions}
@@ -93,7 +93,7 @@ export function App() {
         {route.name === "server" && <ServerView isHidden={isHidden} />}
         {live && view === "conversation" && (
           <Conversation
-            key={`${live.id} ${draft?.id === live.id}`}
+            key={`conversation ${live.id} ${draft?.id === live.id}`}
             live={live}
             transport={transport}
             onTransport={changeTransport}
@@ -101,9 +101,9 @@ export function App() {
             draft={draft?.id === live.id ? draft : undefined}
           />
         )}
-        {live && view === "timeline" && <TimelineView key={live.id} live={live} target={target(route)} />}
-        {live && view === "events" && <EventsView key={live.id} live={live} target={target(route)} />}
-        {live && view === "replay" && <ReplayView key={live.id} live={live} />}
+        {live && view === "timeline" && <TimelineView key={`timeline ${live.id}`} live={live} target={target(route)} />}
+        {live && view === "events" && <EventsView key={`events ${live.id}`} live={live} target={target(route)} />}
+        {live && view === "replay" && <ReplayView key={`replay ${live.id}`} live={live} />}
       </main>
       <Title live={live} sessions={sessions} />
     </div>

@@ -1,6 +1,7 @@
 /** The field to write in. Enter sends, except with Shift or within an input method. While a turn runs, it queues. */
 
 import { useEffect, useLayoutEffect, useRef, useState } from "react";
+import { drafts } from "../live/browser.js";
 import type { Query } from "../model/client.js";
 import type { Transport } from "../live/session.js";
 import { Icon } from "./Icons.js";
@@ -8,6 +9,8 @@ import { Icon } from "./Icons.js";
 const MOST_BYTES = 14_000_000;
 
 interface Props {
+  /** What is written here is kept under this name until it is sent: a reload, or a login, loses no words. */
+  place: string;
   isRunning: boolean;
   isOver: boolean;
   problem: string;
@@ -24,7 +27,7 @@ export function Composer(props: Props) {
   const { isRunning, isOver, onSend, onStop } = props;
   const field = useRef<HTMLTextAreaElement>(null);
   const file = useRef<HTMLInputElement>(null);
-  const [text, setText] = useState(props.text);
+  const [text, setText] = useState(() => props.text || drafts.get(props.place));
   const [pictures, setPictures] = useState<string[]>([]);
   const [isSending, setSending] = useState(false);
   const [refused, setRefused] = useState("");
@@ -33,6 +36,7 @@ export function Composer(props: Props) {
   useEffect(() => {
     if (props.isFocused) field.current?.focus({ preventScroll: true });
   }, [props.isFocused]);
+  useEffect(() => drafts.set(props.place, text), [props.place, text]);
   useLayoutEffect(() => {
     const node = field.current;
     if (!node) return;

@@ -100,6 +100,7 @@ export function Conversation({ live, transport, onTransport, onTurn, draft }: Pr
         </ol>
       )}
       <Composer
+        place={live.id}
         isRunning={runningTurn !== undefined}
         isOver={isOver || problem !== ""}
         problem={problem || trouble}

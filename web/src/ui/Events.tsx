@@ -209,12 +209,16 @@ interface BarProps {
 }
 
 function FilterBar({ filters, onChange, onReset }: BarProps) {
+  const [isOpen, setOpen] = useState(false);
   return (
-    <form className="filters" role="search" aria-label="Filter events" onSubmit={(event) => event.preventDefault()}>
+    <form className="filters" data-open={isOpen || undefined} role="search" aria-label="Filter events" onSubmit={(event) => event.preventDefault()}>
       <label>
         <span>Text</span>
         <input type="search" value={filters.text} onChange={(event) => onChange({ text: event.target.value })} />
       </label>
+      <button type="button" className="quiet more" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
+        Filters
+      </button>
       <label>
         <span>Type</span>
         <input list="types" value={filters.type} placeholder="any" onChange={(event) => onChange({ type: event.target.value })} />

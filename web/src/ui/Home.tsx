@@ -52,6 +52,7 @@ export function Home({ onSend, transport, onTransport, isFocused }: Props) {
         </ul>
       </div>
       <Composer
+        place="new"
         isRunning={false}
         isOver={false}
         problem={problem}

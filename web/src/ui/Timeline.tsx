@@ -184,7 +184,7 @@ function Waterfall({ found, sessionId, now }: { found: Trace; sessionId: string;
         <div className="lane-scroll" ref={axis} tabIndex={0} role="region" aria-label="Time axis">
           <div className="lane-wide" style={{ width: `${zoom * 100}%` }}>
             <div className="axis" aria-hidden="true">
-              {ticks(0, until, 6 * zoom).map((at) => (
+              {ticks(0, until, (matchMedia("(max-width: 760px)").matches ? 3 : 7) * zoom).map((at) => (
                 <span key={at} style={{ left: percent(at) }}>
                   {at === 0 ? "0" : duration(at)}
                 </span>
