@@ -40,7 +40,9 @@ async def session_id(open_server: ServerProcess, stage: Stage) -> str:
     await turn.say("tool_ended", id="b", isError=True, content="dark")
     await turn.say("retrying", attempt=2, reason="busy")
     await turn.say("progress", step=1)
-    await turn.text("# Title\n\n- item\n\n| a | b |\n|---|---|\n| `c` | [d](https://e.example) |\n\n```py\n1\n```\n")
+    await turn.text(
+        "# Title\n\n- item\n\n| a | b |\n|---|---|\n| `c` | [d](https://e.example) |\n\n```py\n1\n```\n"
+    )
     await turn.fail("enough", code="enough", retryable=True)
     await api.ended(session_id)
     await api.query(session_id, "And more")
@@ -80,12 +82,12 @@ async def settled(page: Page, view: str) -> None:
         "{id}/replay": ".player .ending",
         "server": ".chart polyline",
     }
-    await expect(page.locator(marks[view]).first).to_be_visible()
+    await expect(page.locator(marks[view]).first).to_be_attached()
     if view == "{id}":
         for summary in await page.locator("#log summary").all():
             await summary.click()
     if view == "{id}/events":
-        await page.locator(".tall .row").nth(5).click()
+        await page.locator(".tall .row", has_text="user_message").first.click()
         await page.get_by_role("tab", name="Dialects").click()
         await expect(page.locator(".dialects pre").nth(1)).to_be_visible()
     if view == "{id}/replay":

@@ -56,7 +56,9 @@ async def large(open_server: ServerProcess) -> str:
 def requests(page: Page) -> list[str]:
     """What the page asks of the log."""
     asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url) if "/sessions/events" in request.url else None)
+    page.on(
+        "request", lambda request: asked.append(request.url) if "/sessions/events" in request.url else None
+    )
     return asked
 
 
@@ -89,7 +91,7 @@ async def test_its_log_is_scrolled_from_end_to_end(
     await page.goto(f"{open_server.url}/#{large}/events")
     await expect(page.locator(".tall .type").first).to_have_text("session_start")
     print(f"log of 100,001 events: open in {time.perf_counter() - began:.2f} s")
-    rows = page.locator(".rows")
+    rows = page.locator(".table")
     assert await rows.evaluate("node => node.scrollHeight") >= 100_001 * ROW
     await page.evaluate("longTasks.length = 0")
     most = await rows.evaluate("""async (node) => {
@@ -130,9 +132,9 @@ async def test_lines_of_megabytes_pictures_and_controls_do_no_harm(
     outside: list[str] = []
     context.on(
         "request",
-        lambda request: outside.append(request.url)
-        if not request.url.startswith((open_server.url, "data:"))
-        else None,
+        lambda request: (
+            outside.append(request.url) if not request.url.startswith((open_server.url, "data:")) else None
+        ),
     )
     context.on("dialog", lambda _: pytest.fail("a dialog was opened"))
     session_id = await api.create("\u202eevil\u202c <b>name</b>")

@@ -56,7 +56,7 @@ export function Table({ label, head, total, selected, onSelect, onSight, row, ha
   useLayoutEffect(() => {
     const node = box.current;
     if (!node) return;
-    const measured = new ResizeObserver(() => setHeight(node.clientHeight));
+    const measured = new ResizeObserver(() => setHeight(node.clientHeight - ROW));
     measured.observe(node);
     return () => measured.disconnect();
   }, []);
@@ -99,25 +99,22 @@ export function Table({ label, head, total, selected, onSelect, onSight, row, ha
     );
   }
   return (
-    <div className="table" role="grid" aria-label={label} aria-rowcount={total + 1}>
-      <div role="rowgroup">
-        <div className="row head" role="row" aria-rowindex={1}>
-          {head}
-        </div>
+    <div
+      className="table"
+      ref={box}
+      role="grid"
+      tabIndex={0}
+      aria-label={`${label}: ${total} rows`}
+      aria-rowcount={total + 1}
+      aria-activedescendant={selected !== undefined && selected >= from && selected < to ? `row-${selected}` : undefined}
+      onScroll={(event) => setTop(event.currentTarget.scrollTop)}
+      onKeyDown={move}
+    >
+      <div className="row head" role="row" aria-rowindex={1}>
+        {head}
       </div>
-      <div
-        className="rows"
-        ref={box}
-        role="rowgroup"
-        tabIndex={0}
-        aria-label={`${label}: ${total} rows`}
-        aria-activedescendant={selected !== undefined && selected >= from && selected < to ? `row-${selected}` : undefined}
-        onScroll={(event) => setTop(event.currentTarget.scrollTop)}
-        onKeyDown={move}
-      >
-        <div className="tall" style={{ height: `${tall}px` }}>
-          {rows}
-        </div>
+      <div className="tall" role="rowgroup" style={{ height: `${tall}px` }}>
+        {rows}
       </div>
     </div>
   );
