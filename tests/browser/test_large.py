@@ -137,6 +137,7 @@ async def test_lines_of_megabytes_pictures_and_controls_do_no_harm(
         ),
     )
     context.on("dialog", lambda _: pytest.fail("a dialog was opened"))
+    await page.add_init_script(WATCH)
     session_id = await api.create("\u202eevil\u202c <b>name</b>")
     console = Console(page)
     await console.visit(open_server.url, session_id)
@@ -154,6 +155,7 @@ async def test_lines_of_megabytes_pictures_and_controls_do_no_harm(
     await expect(console.ending("Completed")).to_be_visible()
     for tool in await page.locator("details.tool > summary").all():
         await tool.click()
+    print(f"megabytes, conversation: long tasks {await page.evaluate('longTasks.splice(0)')} ms")
     measures: dict[str, Any] = await page.evaluate("""() => ({
       text: document.body.textContent.length,
       width: document.documentElement.scrollWidth,
@@ -168,7 +170,8 @@ async def test_lines_of_megabytes_pictures_and_controls_do_no_harm(
     assert await page.locator("main b").count() == 0
     for name in ("Events", "Timeline", "Replay"):
         await page.get_by_role("navigation", name="Views").get_by_role("link", name=name).click()
-        await expect(page.get_by_role("navigation", name="Views")).to_be_visible()
+        await expect(page.get_by_role("link", name=name)).to_have_attribute("aria-current", "page")
+        print(f"megabytes, {name}: long tasks {await page.evaluate('longTasks.splice(0)')} ms")
     await page.goto(f"{open_server.url}/#{session_id}/events")
     await page.locator(".tall .row", has_text="tool_result").first.click()
     await expect(page.get_by_role("region", name="Event", exact=True)).to_contain_text("MB more")

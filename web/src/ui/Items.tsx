@@ -1,6 +1,7 @@
 /** How each kind of item of a conversation looks. */
 
-import { memo } from "react";
+import type { ReactNode } from "react";
+import { memo, useState } from "react";
 import type { Block, EndingItem, ErrorItem, Item, ThinkingItem, ToolItem } from "../model/conversation.js";
 import { duration, oneLine } from "../model/text.js";
 import { Icon } from "./Icons.js";
@@ -45,15 +46,36 @@ const ItemView = memo(function ItemView({ item }: { item: Item }) {
       return <Ending item={item} />;
     case "other":
       return (
-        <details className="other">
-          <summary>
-            <span className="chip">{oneLine(item.type, 80)}</span>
-          </summary>
+        <Folded className="other" summary={<span className="chip">{oneLine(item.type, 80)}</span>}>
           <Data value={item.data} />
-        </details>
+        </Folded>
       );
   }
 });
+
+interface FoldedProps {
+  className: string;
+  summary: ReactNode;
+  children: ReactNode;
+  state?: string;
+  isGrowing?: boolean;
+}
+
+/** What is put on the page only when somebody unfolds it: a result may have megabytes. */
+function Folded({ className, summary, children, state, isGrowing = false }: FoldedProps) {
+  const [isOpen, setOpen] = useState(false);
+  return (
+    <details
+      className={className}
+      data-state={state}
+      data-open={isGrowing || undefined}
+      onToggle={(event) => setOpen(event.currentTarget.open)}
+    >
+      <summary>{summary}</summary>
+      {isOpen && children}
+    </details>
+  );
+}
 
 function User({ content }: { content: unknown }) {
   const parts: unknown[] = Array.isArray(content) ? content : [content];
@@ -67,46 +89,59 @@ function User({ content }: { content: unknown }) {
 }
 
 function Thinking({ item }: { item: ThinkingItem }) {
+  const summary = (
+    <>
+      <Icon name="bulb" />
+      <span>{item.isOpen ? "Thinking…" : `Thought for ${duration(item.durationMs)}`}</span>
+    </>
+  );
   return (
-    <details className="thinking" data-open={item.isOpen || undefined}>
-      <summary>
-        <Icon name="bulb" />
-        <span>{item.isOpen ? "Thinking…" : `Thought for ${duration(item.durationMs)}`}</span>
-      </summary>
+    <Folded className="thinking" summary={summary} isGrowing={item.isOpen}>
       <Plain text={item.text} />
-    </details>
+    </Folded>
   );
 }
 
 function Tool({ item }: { item: ToolItem }) {
   const state = item.isOpen ? "running" : item.error === undefined ? "done" : "failed";
-  const said = { running: "running", done: `done in ${duration(item.elapsedMs)}`, failed: `failed after ${duration(item.elapsedMs)}` };
-  const pictures = picturesOf(item.content);
+  const took = duration(item.elapsedMs);
+  const said = { running: "running", done: `done in ${took}`, failed: `failed after ${took}` };
+  const summary = (
+    <>
+      <Icon name={state === "failed" ? "warning" : "wrench"} />
+      <code>{oneLine(item.name, 80)}</code>
+      <span className="hint">{hintOf(item.arguments)}</span>
+      <span className="state">{said[state]}</span>
+    </>
+  );
   return (
-    <details className="tool" data-state={state}>
-      <summary>
-        <Icon name={state === "failed" ? "warning" : "wrench"} />
-        <code>{oneLine(item.name, 80)}</code>
-        <span className="hint">{hintOf(item.arguments)}</span>
-        <span className="state">{said[state]}</span>
-      </summary>
-      <div className="tool-body">
-        <p className="label">Arguments</p>
-        <Data value={item.arguments} />
-        {item.content !== "" && item.content !== item.error && (
-          <>
-            <p className="label">Result</p>
-            {pictures.length > 0 ? <Pictures urls={pictures} /> : <Data value={item.content} />}
-          </>
-        )}
-        {item.error !== undefined && (
-          <>
-            <p className="label">Error</p>
-            <Data value={item.error} />
-          </>
-        )}
-      </div>
-    </details>
+    <>
+      <Folded className="tool" summary={summary} state={state}>
+        <ToolBody item={item} />
+      </Folded>
+      <Pictures urls={picturesOf(item.content)} />
+    </>
+  );
+}
+
+function ToolBody({ item }: { item: ToolItem }) {
+  return (
+    <div className="tool-body">
+      <p className="label">Arguments</p>
+      <Data value={item.arguments} />
+      {item.content !== "" && item.content !== item.error && (
+        <>
+          <p className="label">Result</p>
+          <Data value={item.content} />
+        </>
+      )}
+      {item.error !== undefined && (
+        <>
+          <p className="label">Error</p>
+          <Data value={item.error} />
+        </>
+      )}
+    </div>
   );
 }
 
@@ -121,17 +156,21 @@ function Retry({ data }: { data: unknown }) {
   const { reason, details, delayMs, attempt } = (data ?? {}) as Record<string, unknown>;
   const why = typeof reason === "string" ? reason : typeof details === "string" ? details : "";
   return (
-    <details className="retry">
-      <summary>
-        <Icon name="warning" />
-        <span>
-          Trying again{attempt === undefined ? "" : `, attempt ${oneLine(String(attempt), 10)}`}
-          {typeof delayMs === "number" ? ` in ${duration(delayMs)}` : ""}
-          {why === "" ? "" : `: ${oneLine(why)}`}
-        </span>
-      </summary>
+    <Folded
+      className="retry"
+      summary={
+        <>
+          <Icon name="warning" />
+          <span>
+            Trying again{attempt === undefined ? "" : `, attempt ${oneLine(String(attempt), 10)}`}
+            {typeof delayMs === "number" ? ` in ${duration(delayMs)}` : ""}
+            {why === "" ? "" : `: ${oneLine(why)}`}
+          </span>
+        </>
+      }
+    >
       <Data value={data} />
-    </details>
+    </Folded>
   );
 }
 
@@ -156,12 +195,9 @@ function Ending({ item }: { item: EndingItem }) {
         {ENDINGS[item.status] ?? item.status} after {duration(item.elapsedMs)}
       </p>
       {item.data !== undefined && (
-        <details className="other">
-          <summary>
-            <span className="chip">Result</span>
-          </summary>
+        <Folded className="other" summary={<span className="chip">Result</span>}>
           <Data value={item.data} />
-        </details>
+        </Folded>
       )}
     </div>
   );
