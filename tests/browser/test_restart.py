@@ -68,6 +68,11 @@ async def test_pages_outlive_the_server(
     history = await api.events(session_id, deltas=True)
     assert await seen(example) == history
     assert history[-1]["data"]["status"] == "interrupted"
+    log = await context.new_page()
+    await log.goto(f"{own_server.url}/#{session_id}/events")
+    await log.get_by_label("Deltas").check()
+    told = f"{len(history)} events found in {len(history)} events"
+    await expect(log.get_by_role("status").filter(has_text="found")).to_contain_text(told)
     await socket.send("Again")
     await (await stage.turn()).complete("Whole")
     await expect(stream.answers).to_have_text(["Half", "Whole"])

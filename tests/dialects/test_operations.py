@@ -180,10 +180,16 @@ def test_a_later_versions_traceparent_is_read(  # its further fields are left al
 
 async def test_the_overview_tells_the_setup_and_no_secret(embedded_server: Server) -> None:
     tokens = "alice=a-token-of-some-length"
-    secrets = {"openai_api_key": "sk-secret", "remote_token": "remote-secret", "openai_system_prompt": "hush"}
     async with (
         own_database(embedded_server) as url,
-        serving(url, tokens=tokens, queue_limit=7, **secrets) as server,
+        serving(
+            url,
+            tokens=tokens,
+            queue_limit=7,
+            openai_api_key="sk-secret",
+            remote_token="remote-secret",
+            openai_system_prompt="hush",
+        ) as server,
     ):
         client = await server.client("a-token-of-some-length")
         overview = (await client.get("/api/v1/overview")).json()
