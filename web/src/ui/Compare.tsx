@@ -4,7 +4,7 @@ import { diffWordsWithSpace } from "diff";
 import { useMemo, useState } from "react";
 import type { AgentEvent } from "../model/client.js";
 import { EMPTY, fold } from "../model/conversation.js";
-import { duration, oneLine, size, visible } from "../model/text.js";
+import { duration, figure, oneLine, visible } from "../model/text.js";
 import type { Trace } from "../model/trace.js";
 import { trace } from "../model/trace.js";
 
@@ -68,7 +68,7 @@ const FIGURES: [string, (found: Trace) => string][] = [
   ["Total", ({ totalMs }) => duration(totalMs)],
   ["Queue wait", ({ queueMs }) => (queueMs < 20 ? "none" : duration(queueMs))],
   ["Tools", ({ spans }) => spans.filter(({ kind }) => kind === "tool").map(({ label }) => oneLine(label, 40)).join(", ") || "none"],
-  ["Text", ({ characters }) => size(characters)],
+  ["Characters", ({ characters }) => figure(characters)],
   ["Deltas", ({ beats }) => String(beats.length)],
 ];
 

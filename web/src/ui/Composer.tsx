@@ -141,12 +141,12 @@ export function Composer(props: Props) {
         />
         {isRunning && (
           <button type="button" id="stop" className="stop" onClick={onStop}>
-            <Icon name="stop" /> Stop
+            <Icon name="stop" /> <span className="word">Stop</span>
           </button>
         )}
         {(!isRunning || !isEmpty) && (
           <button type="submit" id="send" className="primary" disabled={isOver || isSending || isEmpty}>
-            <Icon name={isRunning ? "queue" : "send"} /> {isRunning ? "Queue" : "Send"}
+            <Icon name={isRunning ? "queue" : "send"} /> <span className="word">{isRunning ? "Queue" : "Send"}</span>
           </button>
         )}
       </div>
