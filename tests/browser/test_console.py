@@ -64,6 +64,24 @@ async def test_a_reload_shows_everything_again(
 
 
 @over_both
+async def test_a_reload_in_mid_message_shows_all_its_pieces(
+    console: Console, open_server: ServerProcess, stage: Stage, api: Api, transport: Transport
+) -> None:
+    session_id = await api.create()
+    await console.visit(open_server.url, session_id, transport)
+    await console.send("Go")
+    turn = await stage.turn()
+    await turn.text("one ")
+    await turn.say("thinking", delta="Hm.")
+    await turn.text("two ")  # the thought has closed, and lasts; the pieces around it do not
+    await expect(console.answers).to_have_text("one two")
+    await console.page.reload()
+    await expect(console.answers).to_have_text("one two")
+    await turn.complete("three")
+    await expect(console.answers).to_have_text("one two three")
+
+
+@over_both
 async def test_stop_keeps_what_was_said(
     console: Console, open_server: ServerProcess, stage: Stage, transport: Transport
 ) -> None:
@@ -310,13 +328,14 @@ async def test_hostile_text_stays_text(
     await turn.say(HOSTILE[:80], why=HOSTILE)
     await turn.text(f"{HOSTILE}\n\n# {HOSTILE}\n\n- {HOSTILE}\n\n| {HOSTILE} |\n|---|\n| {HOSTILE} |\n\n")
     await turn.text(f"```<b>\n{HOSTILE}\n```\n\n[a](JaVaScRiPt:1) [b](data:text/html,1) <https://ok.example>")
+    await turn.text("\n\n![out](https://out.example/track.png) ![in](data:text/html;base64,eA==)")
     await turn.fail(HOSTILE, code=HOSTILE)
     await expect(console.ending("Failed")).to_be_visible()
     await expect(
         console.page.locator("img:not(.brand img), body script, main i:not(.dots i), main b")
     ).to_have_count(0)
     addresses = [await link.get_attribute("href") for link in await console.log.get_by_role("link").all()]
-    assert addresses == ["https://ok.example"]
+    assert addresses == ["https://ok.example", "https://out.example/track.png"]
     assert HOSTILE in await console.page.locator(".user").inner_text()
     assert await console.page.title() != "owned"
     await console.page.reload()
