@@ -104,7 +104,7 @@ async def focused(page: Page) -> str:
 
 async def tab_to(page: Page, name: str, key: str = "Tab") -> None:
     """Press the key until what has that name has the focus."""
-    for _ in range(80):
+    for _ in range(120):
         await page.keyboard.press(key)
         if (await focused(page)).startswith(name):
             return

@@ -73,6 +73,9 @@ export function App() {
   const view: View = route.name === "session" ? route.view : "conversation";
   return (
     <div className="page" data-menu={isMenuOpen || undefined}>
+      <button type="button" className="skip quiet" onClick={() => document.querySelector("main")?.focus()}>
+        Skip to the content
+      </button>
       <Sidebar
         sessions={sessions}
         current={sessionId}
@@ -80,7 +83,7 @@ export function App() {
         onDeleted={(id) => id === sessionId && (location.hash = "")}
       />
       <button type="button" id="veil" tabIndex={-1} aria-label="Close the list of sessions" onClick={() => setMenuOpen(false)} />
-      <main>
+      <main tabIndex={-1}>
         <Header
           key={`header ${sessionId ?? route.name}`}
           route={route}

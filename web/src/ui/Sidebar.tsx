@@ -109,7 +109,12 @@ function Row({ session, isCurrent, onRemove }: { session: SessionItem; isCurrent
   const title = titleOf(session);
   return (
     <li data-state={state}>
-      <a href={hashOf(session.id)} aria-current={isCurrent ? "page" : undefined}>
+      <a
+        href={hashOf(session.id)}
+        aria-current={isCurrent ? "page" : undefined}
+        aria-keyshortcuts="Delete"
+        onKeyDown={(event) => event.key === "Delete" && onRemove()}
+      >
         <span className="name">
           <bdi>{title}</bdi>
         </span>
@@ -131,7 +136,7 @@ function Row({ session, isCurrent, onRemove }: { session: SessionItem; isCurrent
           ))}
         </span>
       </a>
-      <button type="button" className="bare remove" aria-label={`Delete ${title}`} onClick={onRemove}>
+      <button type="button" className="bare remove" tabIndex={isCurrent ? 0 : -1} aria-label={`Delete ${title}`} onClick={onRemove}>
         <Icon name="trash" />
       </button>
     </li>
