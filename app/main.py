@@ -2,14 +2,10 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
-from starlette.responses import FileResponse, Response
-from starlette.routing import BaseRoute, Mount, Route
-from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app import __version__
@@ -21,7 +17,7 @@ from app.access.principals import Principals
 from app.agents.contract import Agent
 from app.dialects.a2a import routes as a2a
 from app.dialects.invoke import routes as invoke
-from app.dialects.operations import health, metrics
+from app.dialects.operations import console, health, metrics, overview
 from app.dialects.tarko import errors
 from app.dialects.tarko.messages import EventEnvelope, Refusal
 from app.dialects.tarko.routes import events, query, sessions, socket
@@ -31,12 +27,6 @@ from app.settings import Settings
 from app.transport import wire
 from app.wiring import Server, Storage, postgres_storage, running
 
-PACKAGE = Path(__file__).parent
-WEB = PACKAGE / "_web" if (PACKAGE / "_web").is_dir() else PACKAGE.parent / "web"
-PAGE_HEADERS = {
-    "content-security-policy": "default-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'",
-    "cache-control": "no-cache",
-}
 DESCRIPTION = "Tarko's Agent Protocol over a durable log. Every event is stored before anyone sees it."
 
 
@@ -90,7 +80,7 @@ class Application:
                 self.api.include_router(router)
             self.api.router.routes.append(socket.route(server.parts))
             self.api.router.routes.extend(a2a.routes(server.a2a))
-            self.api.router.routes.extend([*_pages(), tarko_ui.fonts()])
+            self.api.router.routes.extend([*console.routes(), tarko_ui.fonts()])
             yield server
 
     @asynccontextmanager
@@ -125,27 +115,12 @@ def _routers(server: Server) -> list[APIRouter]:
         invoke.router(parts, parts.agents[0]),
         health.router(server.problems),
         metrics.router(server.readings()),
+        overview.router(server.settings, parts.agents, server.replica_id, server.living),
     ]
 
 
-def _pages() -> list[BaseRoute]:
-    async def index(_: Any) -> FileResponse:
-        return FileResponse(WEB / "index.html", headers=PAGE_HEADERS)
-
-    return [Route("/", index), Mount("/assets", _Assets(directory=WEB / "assets"))]
-
-
-class _Assets(StaticFiles):
-    """Asked for again at every visit, or a browser would mix the files of two versions."""
-
-    def file_response(self, *args: Any, **kwargs: Any) -> Response:
-        response = super().file_response(*args, **kwargs)
-        response.headers["cache-control"] = "no-cache"
-        return response
-
-
 def _is_page(path: str) -> bool:
-    return path == "/" or path.startswith("/assets/") or tarko_ui.is_public(path)
+    return console.is_public(path) or tarko_ui.is_public(path)
 
 
 def _described(document: dict[str, Any]) -> dict[str, Any]:

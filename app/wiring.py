@@ -13,6 +13,7 @@ from app.agents.loading import agent_description, agent_name, load_agent
 from app.agents.middleware.composing import wrapped
 from app.dialects.a2a.parts import Parts as A2AParts
 from app.dialects.operations.metrics import Reading
+from app.dialects.operations.overview import Sign
 from app.dialects.parts import Parts
 from app.errors import StorageUnavailable
 from app.log.group_commit import GroupCommit
@@ -22,7 +23,7 @@ from app.log.store import EventStore
 from app.postgres.embedded import EmbeddedPostgres
 from app.postgres.event_store import PostgresEventStore
 from app.postgres.exchange_store import PostgresExchangeStore
-from app.postgres.heartbeat import Heartbeat
+from app.postgres.heartbeat import Heartbeat, living
 from app.postgres.migrations import migrate
 from app.postgres.pool import Pool
 from app.postgres.queue_store import PostgresQueueStore
@@ -82,6 +83,11 @@ class Server:
     a2a: A2AParts
     pool: Pool
     database: EmbeddedPostgres | None
+    replica_id: str
+
+    async def living(self) -> list[Sign]:
+        """The processes that serve this database."""
+        return [Sign(*each) for each in await living(self.pool)]
 
     async def drain(self) -> None:
         """Admit no more work, tell every reader, end every turn, within the grace."""
@@ -160,7 +166,8 @@ async def running(
         stored = storage(pool)
         parts = _parts(settings, stored, agents, signals, replica_id)
         await _start(parts, settings, signals, heartbeat, stack, is_alone=database is not None)
-        yield Server(settings, parts, _a2a_parts(settings, stored, parts, {name: hosted}), pool, database)
+        a2a = _a2a_parts(settings, stored, parts, {name: hosted})
+        yield Server(settings, parts, a2a, pool, database, replica_id)
 
 
 @asynccontextmanager

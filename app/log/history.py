@@ -44,3 +44,10 @@ class HistoryStore(Protocol):
     async def lasting(self, session_id: str, after: int, upto: int, budget: int) -> Sequence[Envelope]:
         """Lasting events by ordinal: over `after`, up to and with `upto`, one at least and not many over `budget` bytes."""
         ...
+
+
+async def event_at(store: HistoryStore, session_id: str, place: int) -> Envelope | None:
+    """The event at this place; None where there is none, or none any more."""
+    query = HistoryQuery(after=place - 1, before=place + 1, with_passing=True, limit=1)
+    page = await store.history(session_id, query)
+    return page.events[0] if page.events else None

@@ -10,13 +10,18 @@ import asyncio
 import logging
 import threading
 import time
+from collections.abc import Sequence
 
 import asyncpg
 
-from app.postgres.pool import storage_errors
+from app.postgres.pool import Pool, storage_errors
 
 BEAT = """
 INSERT INTO replicas (id, beat_at) VALUES ($1, now()) ON CONFLICT (id) DO UPDATE SET beat_at = now()"""
+
+LIVING = """
+SELECT id, extract(epoch FROM now() - beat_at)::float8 AS age FROM replicas
+WHERE beat_at > now() - interval '6 seconds' ORDER BY id"""
 
 FORGET = "DELETE FROM replicas WHERE id = $1 OR beat_at < now() - interval '1 day'"
 
@@ -32,6 +37,12 @@ def _now() -> float:
     """Seconds that go on while the machine sleeps, where the system has such a clock."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
+
+
+async def living(pool: Pool) -> Sequence[tuple[str, float]]:
+    """Which processes live, and how many seconds ago each gave a sign of it. Raises `StorageUnavailable`."""
+    async with pool.connection() as connection:
+        return [(row["id"], row["age"]) for row in await connection.fetch(LIVING)]
 
 
 class Heartbeat:

@@ -23,10 +23,13 @@ INSERT INTO events (session_id, seq, ordinal, type, ts, data, metadata) VALUES (
 
 _STANDING = """
 SELECT s.id, s.principal, s.agent, s.created_at, s.updated_at, s.name, s.tags, s.attributes, s.deleted_at,
-       h.last_seq, h.lasting_count, h.queued, t.id AS running_turn
+       h.last_seq, h.lasting_count, h.queued, t.id AS running_turn, e.status AS last_ending
 FROM sessions s
 LEFT JOIN heads h ON h.session_id = s.id
 LEFT JOIN turns t ON t.session_id = s.id AND t.state = 'running'
+LEFT JOIN LATERAL (
+  SELECT status FROM turns WHERE session_id = s.id AND state = 'ended' ORDER BY first_seq DESC LIMIT 1
+) e ON true
 """
 
 _GET = _STANDING + "WHERE s.id = $1"
@@ -64,7 +67,7 @@ WHERE session_id = $1 AND ordinal IS NOT NULL AND type IN ('user_message', 'assi
 
 _UNFINISHED = """
 SELECT s.id, s.principal, s.agent, s.created_at, s.updated_at, s.name, s.tags, s.attributes, s.deleted_at,
-       h.last_seq, h.lasting_count, h.queued, NULL AS running_turn
+       h.last_seq, h.lasting_count, h.queued, NULL AS running_turn, NULL AS last_ending
 FROM sessions s JOIN heads h ON h.session_id = s.id
 WHERE s.deleted_at < $1 AND h.phase = 'closing' ORDER BY s.deleted_at LIMIT 20"""
 
@@ -171,6 +174,7 @@ def _standing(row: asyncpg.Record) -> Standing:
         values["lasting_count"] or 0,
         values["running_turn"],
         values["queued"] or 0,
+        values["last_ending"],
     )
 
 

@@ -27,13 +27,14 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A session and where its log and its turns stand: the one that runs, and how many wait."""
+    """A session and where its log and its turns stand: the one that runs, how many wait, how the last one ended."""
 
     session: Session
     last_place: int
     lasting: int
     running_turn: str | None
     queued: int = 0
+    last_ending: str | None = None
 
 
 MAX_ATTRIBUTES = 64 * 1024

@@ -122,4 +122,14 @@ class MemorySessionStore:
 
     def _standing(self, session: Session) -> Standing:
         head = self._log.heads.get(session.id, Head(0, 0, None, is_closed=True))
-        return Standing(session, head.place, head.lasting, head.running_turn, self.waiting_in(session.id))
+        endings = [
+            turn.ending for turn in self._log.turns.values() if turn.session_id == session.id and turn.ending
+        ]
+        return Standing(
+            session,
+            head.place,
+            head.lasting,
+            head.running_turn,
+            self.waiting_in(session.id),
+            endings[-1].status if endings else None,
+        )

@@ -7,7 +7,7 @@ import pytest
 
 from tests.a2a.calling import Caller, accumulated, state_of
 from tests.a2a.test_contract import waiting
-from tests.server import Client, Step, said, soon
+from tests.server import Client, Step, said, saying, soon
 
 
 @pytest.mark.parametrize("way", ["POST abort", "abort_query", "CancelTask", "tasks/cancel"])
@@ -48,3 +48,22 @@ async def abort(client: Client, socket: Any, way: str, session_id: str, turn_id:
             await Caller(client).cancel(turn_id)
         case _:
             await Caller(client, "0.3").cancel(turn_id)
+
+
+async def test_an_event_is_spelled_as_a_stream_of_its_task_tells_it(caller: Caller) -> None:
+    client = caller.client
+    session_id = await client.session(saying(said("Hi")))
+    await client.query(session_id)
+    events = {event["type"]: event["id"] for event in await client.events(session_id)}
+
+    async def spelled(event_id: str) -> list[str]:
+        response = await client.get("/a2a/spelling", sessionId=session_id, eventId=event_id)
+        return [next(iter(event)) for event in response.raise_for_status().json()["events"]]
+
+    assert await spelled(events["user_message"]) == ["task"]
+    assert await spelled(events["agent_run_start"]) == ["statusUpdate", "artifactUpdate"]
+    assert await spelled(events["assistant_message_delta"]) == ["artifactUpdate"]
+    assert await spelled(events["agent_run_end"]) == ["statusUpdate"]
+    assert await spelled(events["session_start"]) == await spelled("999") == []
+    for fields, status in (({"sessionId": session_id, "eventId": "evt_x"}, 400), ({"eventId": "1"}, 404)):
+        assert (await client.get("/a2a/spelling", **fields)).status_code == status

@@ -42,6 +42,10 @@ class ServerProcess:
         return f"http://127.0.0.1:{self.port}"
 
     @property
+    def database_url(self) -> str:
+        return self._environment["TARKO_DATABASE_URL"]
+
+    @property
     def is_running(self) -> bool:
         return self._process is not None
 

@@ -14,11 +14,12 @@ from typing import Any
 
 ADDRESS = "PUPPET_STAGE"
 PATIENCE = 10.0
+MAX_LINE = 2**26
 
 
 async def agent(_: Any, prompt: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
     """The half that the server hosts."""
-    reader, writer = await asyncio.open_unix_connection(os.environ[ADDRESS])
+    reader, writer = await asyncio.open_unix_connection(os.environ[ADDRESS], limit=MAX_LINE)
     try:
         writer.write(json.dumps(prompt["text"]).encode() + b"\n")
         async for line in reader:

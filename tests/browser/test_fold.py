@@ -1,21 +1,12 @@
-"""The page's fold, over the real events of a turn that has everything: it may be told anything twice."""
+"""The console's model: its own tests, and its fold over the real events of a turn that has everything."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from tests.browser.kit import Browser, Page
+from tests.browser.model import folded, run_own_tests
 from tests.browser.processes import Api, ServerProcess
 from tests.browser.puppet import Stage
-
-FOLD = """async (events) => {
-  const { emptyConversation, fold } = await import("/assets/fold.js");
-  const conversation = emptyConversation();
-  for (const event of events) fold(conversation, event);
-  const { items, lastId, agent, runningTurn, isOver } = conversation;
-  return { items, lastId, agent, runningTurn, isOver };
-}"""
 
 Events = list[dict[str, Any]]
 
@@ -49,52 +40,53 @@ async def history(open_server: ServerProcess, stage: Stage) -> tuple[Events, Eve
     return whole, lasting
 
 
-@pytest.fixture(scope="module")
-async def page(browser: Browser, open_server: ServerProcess) -> AsyncIterator[Page]:
-    """A page of the server, for its modules alone."""
-    page = await browser.new_page()
-    await page.goto(open_server.url)
-    yield page
-    await page.close()
+def shown(conversation: Any) -> Any:
+    """What is shown: all but where the events lay, which is another where deltas are gone."""
+    blocks = [
+        [{key: value for key, value in item.items() if key not in ("place", "at")} for item in block["items"]]
+        for block in conversation["blocks"]
+    ]
+    return conversation | {"blocks": blocks}
 
 
-async def test_events_seen_before_change_nothing(page: Page, history: tuple[Events, Events]) -> None:
+async def test_the_models_own_tests_pass() -> None:
+    status, said = run_own_tests()
+    assert status == 0, said
+    assert "# pass 0" not in said
+
+
+async def test_events_seen_before_change_nothing(history: tuple[Events, Events]) -> None:
     whole, _ = history
-    once = await page.evaluate(FOLD, whole)
-    assert await page.evaluate(FOLD, whole + whole) | {"lastId": None} == once | {"lastId": None}
     stuttering = [event for at in range(len(whole)) for event in whole[max(0, at - 3) : at + 1]]
-    assert (await page.evaluate(FOLD, stuttering))["items"] == once["items"]
+    once, twice, stuttered = folded(whole, whole + whole, stuttering)
+    assert once == twice == stuttered
 
 
-async def test_a_settled_turn_is_the_same_without_its_deltas(
-    page: Page, history: tuple[Events, Events]
-) -> None:
+async def test_a_settled_turn_is_the_same_without_its_deltas(history: tuple[Events, Events]) -> None:
     whole, lasting = history
     assert len(lasting) < len(whole)
-    assert await page.evaluate(FOLD, lasting) == await page.evaluate(FOLD, whole)
+    once, settled = folded(whole, lasting)
+    assert shown(settled) == shown(once)
 
 
-async def test_a_replay_that_broke_off_goes_on_with_deltas(
-    page: Page, history: tuple[Events, Events]
-) -> None:
+async def test_a_replay_that_broke_off_goes_on_with_deltas(history: tuple[Events, Events]) -> None:
     whole, lasting = history
-    once = await page.evaluate(FOLD, whole)
-    for at in range(len(lasting)):
-        resumed = whole[whole.index(lasting[at]) + 1 :]
-        assert await page.evaluate(FOLD, lasting[: at + 1] + resumed) == once
+    broken = [lasting[: at + 1] + whole[whole.index(lasting[at]) + 1 :] for at in range(len(lasting))]
+    once, *resumed = [shown(each) for each in folded(whole, *broken)]
+    assert all(each == once for each in resumed)
 
 
-async def test_it_knows_the_conversation(page: Page, history: tuple[Events, Events]) -> None:
-    told = await page.evaluate(FOLD, history[0])
-    kinds = [item["kind"] for item in told["items"]]
-    assert kinds == [
+async def test_it_knows_the_conversation(history: tuple[Events, Events]) -> None:
+    [told] = folded(history[0])
+    items = [item for block in told["blocks"] for item in block["items"]]
+    assert [item["kind"] for item in items] == [
         *("user", "thinking", "message", "thinking", "tool", "tool", "other", "message", "error", "ending"),
         *("user", "message", "ending"),
     ]
-    assert [item["text"] for item in told["items"] if item["kind"] == "message"] == [
+    assert [item["text"] for item in items if item["kind"] == "message"] == [
         "I look. Now.",
         "I saw it.",
         "Done.",
     ]
-    assert told["runningTurn"] is None
+    assert "runningTurn" not in told
     assert told["lastId"] == history[0][-1]["id"]

@@ -4,7 +4,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.browser.chat import Chat, Transport
+from tests.browser.console import Console, Transport
 from tests.browser.kit import BrowserContext, Page, expect
 from tests.browser.processes import Api, ServerProcess
 from tests.browser.puppet import Stage
@@ -28,7 +28,7 @@ async def addresses(context: BrowserContext) -> list[str]:
     return asked
 
 
-@pytest.mark.parametrize("transport", ["EventSource", "WebSocket"])
+@pytest.mark.parametrize("transport", ["Event stream", "WebSocket"])
 async def test_a_visitor_logs_in_and_chats(
     context: BrowserContext,
     addresses: list[str],
@@ -44,13 +44,13 @@ async def test_a_visitor_logs_in_and_chats(
     await log_in(page, ALICE)
     await page.wait_for_url(f"{guarded_server.url}/")
 
-    chat = Chat(page)
-    await chat.choose(transport)
-    await chat.send("Hello")
+    console = Console(page)
+    await console.choose(transport)
+    await console.send("Hello")
     turn = await stage.turn()
     await turn.complete("Hello, ", "Alice.")
-    await expect(chat.answers).to_have_text("Hello, Alice.")
-    await expect(chat.connection).to_have_text("Live")
+    await expect(console.answers).to_have_text("Hello, Alice.")
+    await expect(console.connection).to_have_text("Live")
 
     assert any(urlsplit(address).path == "/ws" for address in addresses) == (transport == "WebSocket")
     assert not any(ALICE in address or "not-the-token" in address for address in addresses)
@@ -71,7 +71,7 @@ async def test_the_login_leads_back_to_the_session(
     await page.goto(f"{guarded_server.url}/#{session_id}")
     await page.wait_for_url("**/login?next=*")
     await log_in(page, ALICE)
-    await expect(Chat(page).answers).to_have_text("Welcome back.")
+    await expect(Console(page).answers).to_have_text("Welcome back.")
     assert page.url == f"{guarded_server.url}/#{session_id}"
     await api.close()
 
@@ -98,11 +98,11 @@ async def test_one_principal_sees_nothing_of_another(page: Page, guarded_server:
     await page.goto(f"{guarded_server.url}/login")
     await log_in(page, BOB)
     await page.wait_for_url(f"{guarded_server.url}/")
-    chat = Chat(page)
-    await expect(chat.sessions.get_by_role("link", name="Alice's secret")).to_have_count(0)
+    console = Console(page)
+    await expect(console.sessions.get_by_role("link", name="Alice's secret")).to_have_count(0)
     await page.goto(f"{guarded_server.url}/#{session_id}")
-    await expect(chat.connection).to_have_text("Closed")
-    await expect(chat.problem).to_contain_text("no session")
+    await expect(console.connection).to_have_text("Closed")
+    await expect(console.problem).to_contain_text("no session")
     await api.close()
 
 
@@ -112,7 +112,11 @@ async def test_a_lost_cookie_leads_to_the_login(
     await page.goto(f"{guarded_server.url}/login")
     await log_in(page, ALICE)
     await page.wait_for_url(f"{guarded_server.url}/")
+    console = Console(page)
+    await expect(console.connection).to_have_text("Ready")
+    await console.field.fill("Half a thought")
     await context.clear_cookies()
-    await Chat(page).send("Hello?")
     await page.wait_for_url("**/login?next=*")
     await expect(page.get_by_label("Token")).to_be_focused()
+    await log_in(page, ALICE)
+    await expect(console.field).to_have_value("Half a thought")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.chat import Chat
+from tests.browser.console import Console
 from tests.browser.kit import BrowserContext, expect
 from tests.browser.processes import Api, ServerProcess
 from tests.browser.puppet import Stage
@@ -41,33 +41,38 @@ async def test_pages_outlive_the_server(
     session_id = await api.create("Long work")
     example, stream, socket = (
         await context.new_page(),
-        Chat(await context.new_page()),
-        Chat(await context.new_page()),
+        Console(await context.new_page()),
+        Console(await context.new_page()),
     )
     await visit(example, own_server.url, session_id)
-    await stream.visit(own_server.url, session_id, "EventSource")
+    await stream.visit(own_server.url, session_id, "Event stream")
     await socket.visit(own_server.url, session_id, "WebSocket")
     await stream.send("Work")
     turn = await stage.turn()
     await turn.text("Half ")
     await saw(example, "assistant_message_delta")
-    for chat in (stream, socket):
-        await expect(chat.answers).to_have_text("Half")
+    for console in (stream, socket):
+        await expect(console.answers).to_have_text("Half")
 
     await own_server.kill()
-    for chat in (stream, socket):
-        await expect(chat.connection).to_have_text("Reconnecting…")
+    for console in (stream, socket):
+        await expect(console.connection).to_have_text("Reconnecting…")
     await own_server.start()
 
     await saw(example, "agent_run_end")
-    for chat in (stream, socket):
-        await expect(chat.ending("Interrupted")).to_be_visible(timeout=15_000)
-        await expect(chat.answers).to_have_text("Half")
-        await expect(chat.page.get_by_role("article", name="Error")).to_contain_text("server_restarted")
-        await expect(chat.connection).to_have_text("Live")
+    for console in (stream, socket):
+        await expect(console.ending("Interrupted")).to_be_visible(timeout=15_000)
+        await expect(console.answers).to_have_text("Half")
+        await expect(console.page.get_by_role("article", name="Error")).to_contain_text("server_restarted")
+        await expect(console.connection).to_have_text("Live")
     history = await api.events(session_id, deltas=True)
     assert await seen(example) == history
     assert history[-1]["data"]["status"] == "interrupted"
+    log = await context.new_page()
+    await log.goto(f"{own_server.url}/#{session_id}/events")
+    await log.get_by_label("Deltas").check()
+    told = f"{len(history)} events found in {len(history)} events"
+    await expect(log.get_by_role("status").filter(has_text="found")).to_contain_text(told)
     await socket.send("Again")
     await (await stage.turn()).complete("Whole")
     await expect(stream.answers).to_have_text(["Half", "Whole"])

@@ -176,3 +176,32 @@ def test_a_malformed_traceparent_is_none(header: str | None) -> None:
 def test_a_later_versions_traceparent_is_read(  # its further fields are left alone
 ) -> None:
     assert trace_id_of(f"01-{TRACE}-00f067aa0ba902b7-01-more") == TRACE
+
+
+async def test_the_overview_tells_the_setup_and_no_secret(embedded_server: Server) -> None:
+    tokens = "alice=a-token-of-some-length"
+    async with (
+        own_database(embedded_server) as url,
+        serving(
+            url,
+            tokens=tokens,
+            queue_limit=7,
+            openai_api_key="sk-secret",
+            remote_token="remote-secret",
+            openai_system_prompt="hush",
+        ) as server,
+    ):
+        client = await server.client("a-token-of-some-length")
+        overview = (await client.get("/api/v1/overview")).json()
+    told = {setting["name"]: setting for setting in overview["settings"]}
+    [replica] = overview["replicas"]
+    assert overview["version"] == __version__
+    assert replica["isThis"]
+    assert 0 <= replica["beatAgeMs"] < 6000
+    assert told["TARKO_QUEUE_LIMIT"]["value"] == "7"
+    assert not told["TARKO_QUEUE_LIMIT"]["isDefault"]
+    assert told["TARKO_MAX_EVENT"]["isDefault"]
+    assert told["TARKO_TOKENS"]["value"] == told["TARKO_DATABASE_URL"]["value"] == "set"
+    assert told["TARKO_PUBLIC_URL"]["value"] == "not set"
+    for secret in ("a-token", "secret", "hush", url):
+        assert secret not in str(overview)

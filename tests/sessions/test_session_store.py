@@ -48,7 +48,20 @@ async def test_a_session_tells_where_its_log_and_its_turns_stand(stores: Stores)
     await stores.events.write([of_turn(session, turn, 3, [draft("end")], ending=Ending.completed())])
     standing = await stores.sessions.get(session)
     assert standing is not None
-    assert (standing.last_place, standing.running_turn) == (4, None)
+    assert (standing.last_place, standing.running_turn, standing.last_ending) == (4, None, "completed")
+
+
+async def test_a_session_tells_how_its_last_turn_ended(stores: Stores) -> None:
+    session = await stores.new_session()
+    for ending in (Ending.completed(), Ending.aborted()):
+        turn = await stores.new_turn(session)
+        await stores.events.write([of_turn(session, turn, 3, [draft("end")], ending=ending)])
+    running = await stores.new_turn(session)
+    standing = await stores.sessions.get(session)
+    [listed] = await stores.sessions.list("alice", limit=1)
+    assert standing is not None
+    assert (standing.running_turn, standing.last_ending) == (running, "aborted")
+    assert listed.last_ending == "aborted"
 
 
 async def test_the_list_is_newest_first_and_goes_on_after_a_place(stores: Stores) -> None:

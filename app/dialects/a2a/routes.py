@@ -21,6 +21,7 @@ from app.dialects.a2a import card
 from app.dialects.a2a.faults import error_body, fault_of
 from app.dialects.a2a.frames import Frames
 from app.dialects.a2a.parts import Parts
+from app.dialects.a2a.reading import task_of
 from app.dialects.a2a.requests import (
     Call,
     Cancel,
@@ -36,7 +37,9 @@ from app.dialects.a2a.requests import (
 from app.dialects.a2a.spelling import FINAL, Json, Version, json_of, pieces_of, result, streamed_task
 from app.dialects.a2a.stream import FaultStream, Follow, TaskSent, TaskStream
 from app.dialects.a2a.tasks import Caller, Sent, Tasks
-from app.errors import NotFound, StorageUnavailable, TarkoError
+from app.errors import BadRequest, NotFound, StorageUnavailable, TarkoError
+from app.events.ids import BadCursor, place_of
+from app.log.history import event_at
 
 _TRACE_HEADERS = ("traceparent", "tracestate")
 _MAX_TRACE_HEADER = 512
@@ -50,6 +53,7 @@ def routes(parts: Parts) -> list[BaseRoute]:
     return [
         *(Route(path, endpoint.call, methods=["POST"]) for path in calls),
         *(Route(path, endpoint.card, methods=["GET"]) for path in cards),
+        Route("/a2a/spelling", endpoint.spelling, methods=["GET"]),
     ]
 
 
@@ -81,6 +85,21 @@ class _Endpoint:
         if card.is_known(request.headers.get("if-none-match", ""), tag):
             return Response(status_code=304, headers=headers)
         return Response(body, headers=headers, media_type="application/json")
+
+    async def spelling(self, request: Request) -> Response:
+        """One event of the log, by its documented id, as a 1.0 stream of its task tells it: any number of results."""
+        session_id = request.query_params.get("sessionId", "")
+        await self._parts.directory.find(session_id, principal_of(request))
+        try:
+            place = place_of(session_id, request.query_params.get("eventId", ""))
+        except BadCursor as error:
+            raise BadRequest(f"{error}.", code="bad_cursor") from error
+        event = await event_at(self._parts.history, session_id, place)
+        task_id = None if event is None else task_of(event)
+        if event is None or task_id is None:
+            return _json(b'{"events":[]}')
+        told = Frames("1.0", session_id, task_id, until_question=False)([event])
+        return _json(b'{"events":[%b]}' % b",".join(told.results))
 
     async def call(self, request: Request) -> Response:
         """A JSON-RPC call. What the server cannot do now is no answer to the call, but an HTTP status."""

@@ -152,6 +152,9 @@ class TurnStatus(BaseModel):
     state: Literal["idle", "executing"]
     turnId: str | None = None
     queued: int
+    lastEnding: Literal["completed", "failed", "aborted", "interrupted"] | None = Field(
+        None, description="How the turn ended that ended last."
+    )
 
 
 class WaitingTurn(BaseModel):

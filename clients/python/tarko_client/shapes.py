@@ -46,6 +46,8 @@ class TurnStatus(TypedDict):
     state: Literal["idle", "executing"]
     turnId: NotRequired[str | None]
     queued: int
+    lastEnding: NotRequired[Literal["completed", "failed", "aborted", "interrupted"] | None]
+    """How the turn ended that ended last."""
 
 
 class TurnOptions(TypedDict):

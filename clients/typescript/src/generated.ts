@@ -38,6 +38,8 @@ export interface TurnStatus {
   state: "idle" | "executing";
   turnId?: string | null;
   queued: number;
+  /** How the turn ended that ended last. */
+  lastEnding?: "completed" | "failed" | "aborted" | "interrupted" | null;
 }
 
 /** How a turn is run. */

@@ -737,3 +737,30 @@ async def test_the_page_sends_a_visitor_without_a_login_to_log_in(queueing: Serv
     assert login.headers["location"] == "/ui/"
     assert (await nobody.get("/ui/")).status_code == 200
     assert (await nobody.get("/ui/api/v1/sessions")).status_code == 200
+
+
+# ── one event ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_an_event_is_spelled_by_its_documented_id(client: Client, ui: Ui) -> None:
+    tool: tuple[AgentEvent, ...] = (
+        {"type": "tool_started", "id": "a", "name": "look", "args": {"at": 1}},
+        {"type": "tool_ended", "id": "a", "isError": False, "content": "seen"},
+    )
+    session_id = await client.session(saying(*tool, said("Hi")))
+    await client.query(session_id)
+    by_type = {event["type"]: event["id"] for event in await client.events(session_id)}
+
+    async def spelled(event_id: str) -> list[str]:
+        path = "/ui/api/v1/sessions/events/spelling"
+        response = await client.get(path, sessionId=session_id, eventId=event_id)
+        return [event["type"] for event in response.raise_for_status().json()["events"]]
+
+    assert await spelled(by_type["assistant_message_delta"]) == ["assistant_streaming_message"]
+    assert await spelled(by_type["tool_call"]) == ["assistant_message", "tool_call"]
+    assert await spelled(by_type["session_start"]) == []
+    assert await spelled("999") == []
+    refused = await client.get(
+        "/ui/api/v1/sessions/events/spelling", sessionId=session_id, eventId="evt_of_another"
+    )
+    assert (refused.status_code, refused.json()["code"]) == (400, "bad_cursor")

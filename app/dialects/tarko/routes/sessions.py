@@ -134,14 +134,15 @@ def _item(standing: Standing) -> dict[str, Any]:
 
 
 def _status(standing: Standing) -> dict[str, Any]:
+    ended = {} if standing.last_ending is None else {"lastEnding": standing.last_ending}
     if standing.running_turn is None:
-        return {"isProcessing": False, "state": "idle", "queued": standing.queued}
+        return {"isProcessing": False, "state": "idle", "queued": standing.queued} | ended
     return {
         "isProcessing": True,
         "state": "executing",
         "turnId": standing.running_turn,
         "queued": standing.queued,
-    }
+    } | ended
 
 
 def _list_place(cursor: str | None) -> ListPlace | None:

@@ -1,19 +1,23 @@
 """Events: all of a session at once, since the UI asks for no pages."""
 
 from collections.abc import AsyncIterator
+from typing import Annotated
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import StreamingResponse
 
 from app.access.caller import principal_of
 from app.dialects.parts import Parts
 from app.dialects.strict import StrictRoute
+from app.dialects.tarko_ui.flat import spell
 from app.dialects.tarko_ui.messages import PREFIX, FlatEvents, LatestSession, SessionParam
 from app.dialects.tarko_ui.routes.sessions import by_change
 from app.dialects.tarko_ui.session_info import session_info
 from app.dialects.tarko_ui.snapshot import Snapshot
-from app.errors import SessionNotFound
+from app.errors import BadRequest, SessionNotFound
 from app.events.canonical import encode
+from app.events.ids import BadCursor, place_of
+from app.log.history import event_at
 from app.log.store import Slice
 from app.sessions.session import Standing
 
@@ -38,7 +42,26 @@ def router(parts: Parts) -> APIRouter:
         opening = encode({"sessionId": info["id"], "sessionInfo": info})
         return _list(parts, found[0], opening[:-1] + b",")
 
+    @api.get("/spelling", response_model=FlatEvents)
+    async def spelling(
+        request: Request,
+        session_id: SessionParam,
+        cursor: Annotated[str, Query(alias="eventId", max_length=200)],
+    ) -> Response:
+        """One event of the log, by its documented id, as this dialect spells it: one event, two, or none."""
+        await parts.directory.find(session_id, principal_of(request))
+        event = await event_at(parts.history, session_id, _place(session_id, cursor))
+        flat = [] if event is None else spell(event)
+        return Response(b'{"events":[%b]}' % b",".join(flat), media_type="application/json")
+
     return api
+
+
+def _place(session_id: str, cursor: str) -> int:
+    try:
+        return place_of(session_id, cursor)
+    except BadCursor as error:
+        raise BadRequest(f"{error}.", code="bad_cursor") from error
 
 
 async def flat_events(parts: Parts, standing: Standing) -> AsyncIterator[list[bytes]]:

@@ -1,0 +1,29 @@
+/** The server that this page comes from, and what to do with its refusals. */
+
+import { Client, ClientError, Refused } from "../model/client.js";
+
+export const client = new Client({ backoff: { baseMs: 500, longestMs: 8000 } });
+
+/** What went wrong, for people. Whoever is not logged in is led to the login, and back to where they were. */
+export function explain(error: unknown): string {
+  if (error instanceof Refused && error.httpStatus === 401) logIn();
+  if (error instanceof Refused) return error.message;
+  if (error instanceof ClientError) return "The server can't be reached. Try again in a moment.";
+  return error instanceof Error ? error.message : String(error);
+}
+
+export function isStop(error: unknown): boolean {
+  return error instanceof DOMException && error.name === "AbortError";
+}
+
+/** Asks for something that is no session's. Throws an Error for people. */
+export async function look(path: string, signal?: AbortSignal): Promise<Response> {
+  const answer = await fetch(path, { cache: "no-store", ...(signal ? { signal } : {}) });
+  if (answer.status === 401) logIn();
+  return answer;
+}
+
+function logIn(): void {
+  const here = location.pathname + location.search + location.hash;
+  location.assign(`/login?next=${encodeURIComponent(here)}`);
+}

@@ -1,0 +1,3 @@
+/** The TypeScript client, named in one place. */
+
+export * from "../../../clients/typescript/src/index.js";

@@ -1,0 +1,127 @@
+/** The page: which session is shown in which view, and what the parts tell each other. The address carries both. */
+
+import { useCallback, useEffect, useMemo, useState } from "react";
+import { hasPointer, memory, useHidden, useRoute } from "../live/browser.js";
+import { client, explain } from "../live/server.js";
+import type { Transport } from "../live/session.js";
+import { LiveSession } from "../live/session.js";
+import { Sessions, titleOf } from "../live/sessions.js";
+import { useStore } from "../live/store.js";
+import type { Query } from "../model/client.js";
+import type { View } from "../model/route.js";
+import { hashOf } from "../model/route.js";
+import { nameFrom } from "../model/text.js";
+import { Conversation } from "./Conversation.js";
+import { EventsView } from "./Events.js";
+import { Header } from "./Header.js";
+import { Home } from "./Home.js";
+import { ReplayView } from "./Replay.js";
+import { ServerView } from "./Server.js";
+import { Sidebar } from "./Sidebar.js";
+import { TimelineView } from "./Timeline.js";
+
+export function App() {
+  const route = useRoute();
+  const isHidden = useHidden();
+  const [sessions] = useState(() => new Sessions());
+  const [isMenuOpen, setMenuOpen] = useState(false);
+  const [transport, setTransport] = useState<Transport>(memory.get("transport") === "websocket" ? "websocket" : "sse");
+  const [draft, setDraft] = useState<{ id: string; text: string; problem: string }>();
+  const sessionId = route.name === "session" ? route.id : undefined;
+  const live = useMemo(() => (sessionId === undefined ? undefined : new LiveSession(sessionId, transport)), [sessionId]);
+
+  useEffect(() => sessions.watch(), [sessions]);
+  useEffect(() => setMenuOpen(false), [route]);
+  useEffect(() => {
+    if (!live || isHidden) return;
+    live.connect();
+    const online = () => live.reconnect();
+    addEventListener("online", online);
+    return () => {
+      removeEventListener("online", online);
+      live.pause();
+    };
+  }, [live, isHidden]);
+  useEffect(() => {
+    const close = (event: KeyboardEvent) => event.key === "Escape" && setMenuOpen(false);
+    addEventListener("keydown", close);
+    return () => removeEventListener("keydown", close);
+  }, []);
+
+  const changeTransport = useCallback(
+    (wanted: Transport) => {
+      memory.set("transport", wanted);
+      setTransport(wanted);
+      live?.reconnect(wanted);
+    },
+    [live],
+  );
+  const refresh = useCallback(() => void sessions.refresh(), [sessions]);
+  const begin = useCallback(
+    async (text: string, query: Query) => {
+      const session = await client.create({ name: nameFrom(text) || "Pictures" });
+      refresh();
+      // The session's own connection tells what comes of it; a query that was refused is given back there.
+      new LiveSession(session.id, transport).send(text, query).catch((error: unknown) => {
+        setDraft({ id: session.id, text, problem: explain(error) });
+      });
+      location.hash = hashOf(session.id);
+    },
+    [refresh, transport],
+  );
+
+  const view: View = route.name === "session" ? route.view : "conversation";
+  return (
+    <div className="page" data-menu={isMenuOpen || undefined}>
+      <button type="button" className="skip quiet" onClick={() => document.querySelector("main")?.focus()}>
+        Skip to the content
+      </button>
+      <Sidebar
+        sessions={sessions}
+        current={sessionId}
+        isServer={route.name === "server"}
+        onDeleted={(id) => id === sessionId && (location.hash = "")}
+      />
+      <button type="button" id="veil" tabIndex={-1} aria-label="Close the list of sessions" onClick={() => setMenuOpen(false)} />
+      <main tabIndex={-1}>
+        <Header
+          key={`header ${sessionId ?? route.name}`}
+          route={route}
+          live={live}
+          sessions={sessions}
+          isMenuOpen={isMenuOpen}
+          onMenu={() => setMenuOpen(!isMenuOpen)}
+        />
+        {route.name === "home" && <Home onSend={begin} transport={transport} onTransport={changeTransport} isFocused={hasPointer()} />}
+        {route.name === "server" && <ServerView isHidden={isHidden} />}
+        {live && view === "conversation" && (
+          <Conversation
+            key={`conversation ${live.id} ${draft?.id === live.id}`}
+            live={live}
+            transport={transport}
+            onTransport={changeTransport}
+            onTurn={refresh}
+            draft={draft?.id === live.id ? draft : undefined}
+          />
+        )}
+        {live && view === "timeline" && <TimelineView key={`timeline ${live.id}`} live={live} target={target(route)} />}
+        {live && view === "events" && <EventsView key={`events ${live.id}`} live={live} target={target(route)} />}
+        {live && view === "replay" && <ReplayView key={`replay ${live.id}`} live={live} />}
+      </main>
+      <Title live={live} sessions={sessions} />
+    </div>
+  );
+}
+
+function target(route: ReturnType<typeof useRoute>): string | undefined {
+  return route.name === "session" ? route.target : undefined;
+}
+
+/** What the browser's tab says. */
+function Title({ live, sessions }: { live: LiveSession | undefined; sessions: Sessions }) {
+  const listed = useStore(sessions.state).sessions.find(({ id }) => id === live?.id);
+  useEffect(() => {
+    document.title = live ? `${listed ? titleOf(listed) : "Session"} · Tarko console` : "Tarko console";
+  }, [live, listed]);
+  return null;
+}
