@@ -4,6 +4,7 @@ Whoever takes such a turn over raises its epoch, so its old owner, should it sti
 events are recalled, and what is open in them is closed: the partial text is in the closing message.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Collection
 
@@ -17,6 +18,8 @@ from app.log.writers import TurnWriter
 from app.turns.turn_store import TurnRow, TurnStore
 
 _logger = logging.getLogger(__name__)
+
+AT_ONCE = 4
 
 
 class Recovery:
@@ -41,21 +44,33 @@ class Recovery:
         self._ending: set[str] = set()
 
     async def run(self, *, is_alone: bool) -> list[str]:
-        """End the running turns that nobody runs; returns their sessions."""
-        sessions = []
+        """End the running turns that nobody runs, a few at a time; returns their sessions."""
         known = {*self._claimed, *self._ending}
-        for orphan in await self._turns.orphans(self._replica_id, known, is_alone=is_alone):
-            if orphan.id in self._claimed or orphan.id in self._ending:
-                continue  # it was started, or its end begun, while the question was under way
-            try:
-                taken = await self._turns.take_over(orphan, self._replica_id)
-                if taken is not None and await self._interrupt(taken):
-                    sessions.append(taken.session_id)
-            except StorageUnavailable:
-                raise
-            except Exception:
-                _logger.exception("%s can't be ended; the others are", orphan.id)
-        return sessions
+        orphans = await self._turns.orphans(self._replica_id, known, is_alone=is_alone)
+        at_once = asyncio.Semaphore(AT_ONCE)
+
+        async def end(orphan: TurnRow) -> bool:
+            async with at_once:
+                return await self._end(orphan)
+
+        ended = await asyncio.gather(*map(end, orphans), return_exceptions=True)
+        for outcome in ended:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return [orphan.session_id for orphan, is_ended in zip(orphans, ended, strict=True) if is_ended]
+
+    async def _end(self, orphan: TurnRow) -> bool:
+        """Raises `StorageUnavailable` only."""
+        if orphan.id in self._claimed or orphan.id in self._ending:
+            return False  # it was started, or its end begun, while the question was under way
+        try:
+            taken = await self._turns.take_over(orphan, self._replica_id)
+            return taken is not None and await self._interrupt(taken)
+        except StorageUnavailable:
+            raise
+        except Exception:
+            _logger.exception("%s can't be ended; the others are", orphan.id)
+            return False
 
     async def _interrupt(self, turn: TurnRow) -> bool:
         self._ending.add(turn.id)
