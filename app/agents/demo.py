@@ -54,6 +54,7 @@ class DemoAgent:
     """Answers after `delay` seconds a token, `slow_delay` if the prompt says `slow`."""
 
     name = "demo"
+    description = "Shows what a turn can have; nothing that it says is meant."
     settings_schema: ClassVar[dict[str, Any]] = {
         "type": "object",
         "properties": {

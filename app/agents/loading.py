@@ -20,9 +20,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, NoReturn
 
-from app.agents.adapters.functions import FunctionAgent, is_text_function
+from app.agents.adapters.functions import FunctionAgent, first_paragraph, is_text_function
 from app.agents.adapters.recognised import adapted, advice, extra_for, framework_of
 from app.agents.contract import Agent, AgentEvent, Prompt, Scope
+from app.agents.reading import described
 from app.errors import AgentLoadError
 from app.settings import A2ARemote, Settings
 
@@ -36,7 +37,7 @@ class BareAgent:
 
     def __init__(self, function: Callable[[Scope, Prompt], AsyncIterable[AgentEvent]]) -> None:
         self._function = function
-        self.description = _first_paragraph(function.__doc__)
+        self.description = first_paragraph(function.__doc__)
 
     def invoke(self, scope: Scope, prompt: Prompt, /) -> AsyncIterable[AgentEvent]:
         return self._function(scope, prompt)
@@ -53,7 +54,13 @@ def load_agent(name: str, settings: Settings) -> Agent:
     if (remote := _REMOTE.fullmatch(name)) is not None:
         return _remote_agent(remote["kind"], remote["url"], settings)
     module_name, path = _split(name)
-    return _as_agent(_attribute(_imported(module_name), path, name), name)
+    module = _imported(module_name)
+    try:
+        return _as_agent(_attribute(module, path, name), name)
+    except AgentLoadError:
+        raise
+    except Exception as error:  # noqa: BLE001 - objects may raise anything when they are looked at
+        _refuse(f"agent {name!r} can't be looked at: {described(error)}", error)
 
 
 def agent_name(agent: Agent, name: str) -> str:
@@ -63,16 +70,16 @@ def agent_name(agent: Agent, name: str) -> str:
 
 
 def agent_description(agent: Agent, name: str) -> str:
-    """What to say of it to strangers: its own `description`, else the first paragraph of its documentation."""
+    """What to say of it to strangers: its own `description`, else the first paragraph of its class's documentation.
+
+    Not of a class of ours: that is written for whoever makes one.
+    """
     own = getattr(agent, "description", None)
     if isinstance(own, str) and own.strip():
         return own.strip()
-    documented = "" if isinstance(agent, BareAgent) else _first_paragraph(type(agent).__doc__)
+    is_ours = type(agent).__module__.partition(".")[0] == __name__.partition(".")[0]
+    documented = "" if is_ours else first_paragraph(type(agent).__doc__)
     return documented or f"The agent {name}."
-
-
-def _first_paragraph(documentation: str | None) -> str:
-    return " ".join(inspect.cleandoc(documentation or "").partition("\n\n")[0].split())
 
 
 def _openai_agent(settings: Settings) -> Agent:

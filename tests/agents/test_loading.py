@@ -12,7 +12,7 @@ import pytest
 from app.agents.adapters.fastagent import FastAgent
 from app.agents.adapters.tarko.agent import TarkoAgent
 from app.agents.collect import collect
-from app.agents.loading import agent_name, load_agent
+from app.agents.loading import agent_description, agent_name, load_agent
 from app.errors import AgentLoadError
 from app.settings import A2ARemote, Settings
 
@@ -269,6 +269,44 @@ def test_an_agents_name_is_its_own_or_the_last_part_of_where_it_was() -> None:
     assert agent_name(load_agent("loadable:Plain", Settings()), "loadable:Plain") == "plain agent"
     assert agent_name(load_agent("loadable:bare", Settings()), "loadable:holder.bare") == "bare"
     assert agent_name(load_agent("demo", Settings()), "demo") == "demo"
+
+
+def test_an_agents_description_is_its_own_never_ours(module: Callable[[str, str], None]) -> None:
+    module(
+        "described.py",
+        "class Mine:\n"
+        "    'Says nothing.\\n\\n    At length.'\n"
+        "    async def invoke(self, scope, prompt):\n"
+        "        yield {}\n"
+        "mine = Mine()\n"
+        "def documented(text):\n"
+        "    'Repeats\\n    the text.'\n"
+        "    return text\n"
+        "def bare(text):\n"
+        "    return text\n"
+        "class Called:\n"
+        "    def __call__(self, text):\n"
+        "        return text\n"
+        "called = Called()\n",
+    )
+    expected = {
+        "described:mine": "Says nothing.",
+        "described:documented": "Repeats the text.",
+        "described:bare": "The agent described:bare.",
+        "described:called": "The agent described:called.",
+        "demo": "Shows what a turn can have; nothing that it says is meant.",
+        "fastagent:http://x": "The agent fastagent:http://x.",
+    }
+    for name, description in expected.items():
+        assert agent_description(load_agent(name, Settings()), name) == description
+
+
+def test_an_object_that_can_not_be_looked_at_is_refused(module: Callable[[str, str], None]) -> None:
+    module(
+        "lying.py",
+        "class Liar:\n    def __getattr__(self, name):\n        raise RuntimeError(f'no {name}')\nliar = Liar()\n",
+    )
+    assert "can't be looked at: RuntimeError: no invoke" in refusal("lying:liar")
 
 
 async def test_a_remote_server_is_named_by_its_address() -> None:

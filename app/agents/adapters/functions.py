@@ -27,6 +27,7 @@ class FunctionAgent:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self._title = getattr(function, "__name__", "function")
+        self.description = first_paragraph(function.__doc__) if inspect.isroutine(function) else ""
         self._wanted = _OFFERED & set(inspect.signature(function).parameters)
 
     def invoke(self, scope: Scope, prompt: Prompt, /) -> AsyncGenerator[AgentEvent, None]:
@@ -79,6 +80,11 @@ class FunctionAgent:
             return piece
         kind = type(piece).__name__
         raise AgentFailure(f"{self._title} yields strings or events, not {kind}", "agent_protocol_error")
+
+
+def first_paragraph(documentation: str | None) -> str:
+    """What a documentation says first, as one line."""
+    return " ".join(inspect.cleandoc(documentation or "").partition("\n\n")[0].split())
 
 
 def is_text_function(function: Callable[..., Any]) -> bool:

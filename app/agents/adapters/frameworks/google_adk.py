@@ -36,6 +36,7 @@ class GoogleADKAgent:
         root = agent.root_agent if isinstance(agent, App) else agent
         self._agent: Any = root
         self.name: str = root.name
+        self.description: str = root.description
 
     def invoke(self, scope: Scope, prompt: Prompt, /) -> AsyncGenerator[AgentEvent, None]:
         return guarded(self._turn(scope, prompt))
