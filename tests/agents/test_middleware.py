@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -636,6 +637,51 @@ async def test_a_cancel_goes_through_every_layer(is_waiting: bool) -> None:
 
 
 # ── the settings' words ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _fails(_: Scope, __: Prompt) -> Events:
+    try:
+        yield text("a")
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        raise ValueError("clean-up") from None
+
+
+async def _says_it_failed(_: Scope, __: Prompt) -> Events:
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        yield RETRYABLE
+
+
+@pytest.mark.parametrize("agent", [_fails, _says_it_failed])
+@pytest.mark.parametrize(
+    "words", ["retry(delay=0)", "logging", "budget(tokens=9), redact('x'), retry(delay=0)"]
+)
+async def test_a_cancel_goes_on_whatever_the_agent_makes_of_it(agent: Any, words: str) -> None:
+    heard: list[AgentEvent] = []
+    calls = []
+    is_called = asyncio.Event()
+
+    async def invoke(scope: Scope, prompt: Prompt) -> Events:
+        calls.append(scope)
+        is_called.set()
+        async with aclosing(agent(scope, prompt)) as events:
+            async for event in events:
+                yield event
+
+    async def read() -> None:
+        async for event in wrapped(BareAgent(invoke), words).invoke(SCOPE, {"text": ""}):
+            heard.append(event)  # noqa: PERF401 - what was heard before it ends counts, too
+
+    task = asyncio.create_task(read())
+    await is_called.wait()
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 5)
+    assert not [event for event in heard if event["type"] != "text"]
+    assert len(calls) == 1
 
 
 async def test_the_first_word_is_the_outermost() -> None:

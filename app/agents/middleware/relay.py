@@ -2,7 +2,8 @@
 
 Promises of `relay`: events are passed on as they are and one at a time, nothing is read ahead; a failure of the inner
 agent, in its call too, is a `failed` event; the inner agent has been closed when the relay has; a cancel arrives in it
-at the place where it waits. All of it happens in the caller's own task, so the driver around it bounds it; where an
+at the place where it waits, and goes on from there whatever it makes of it, so that nothing is tried again or said for a
+reader that has left. All of it happens in the caller's own task, so the driver around it bounds it; where an
 agent must be bounded apart from its middleware, `Driven` does it.
 """
 
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 async def relay(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncGenerator[AgentEvent, None]:
     """The agent's events, one terminal event last. Close it with `aclosing`."""
     iterator = None
+    cancels_before = _cancels()
     try:
         opened = await _open(agent, scope, prompt)
         if isinstance(opened, Failed):
@@ -41,6 +43,9 @@ async def relay(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncGenerator[Ag
         is_over = False
         while not is_over:
             event = await _next(iterator)
+            if _cancels() > cancels_before:
+                log.warning("an agent went on though it was cancelled")
+                raise asyncio.CancelledError
             is_over = event["type"] in TERMINAL_TYPES
             yield event
         await _next(iterator)  # so that code after the agent's last yield runs where the agent expects it
@@ -75,12 +80,16 @@ async def _next(iterator: AsyncIterator[AgentEvent]) -> AgentEvent:
     return event
 
 
+def _cancels() -> int:
+    """How often the reader's task was asked to stop."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
+
+
 def _failure(error: BaseException) -> Failed:
     """What the agent's error is to whoever reads it. Raises it again if it is the reader's own cancellation."""
-    if isinstance(error, asyncio.CancelledError):
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise error
+    if isinstance(error, asyncio.CancelledError) and _cancels():
+        raise error
     if isinstance(error, StopAsyncIteration):
         return NO_TERMINAL
     if isinstance(error, NotAStream):
