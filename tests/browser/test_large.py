@@ -53,7 +53,7 @@ async def large(open_server: ServerProcess) -> str:
 
 
 @pytest.fixture
-def requests(page: Page) -> list[str]:
+async def requests(page: Page) -> list[str]:
     """What the page asks of the log."""
     asked: list[str] = []
     page.on(

@@ -52,6 +52,7 @@ class Network:
         while self._links:
             self.cut()
             await asyncio.wait(self._links, timeout=0.1)
+        await asyncio.sleep(0)  # an aborted transport closes its socket at the next turn of the loop
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

@@ -211,7 +211,12 @@ async def test_the_queue_is_told(client: Client) -> None:
         assert status == {"isProcessing": True, "state": "executing", "turnId": running, "queued": 3}
         session.held.passed.set()
         await soon(asyncio.gather(*asking))
-    assert await client.status(session.id) == {"isProcessing": False, "state": "idle", "queued": 0}
+    assert await client.status(session.id) == {
+        "isProcessing": False,
+        "state": "idle",
+        "queued": 0,
+        "lastEnding": "completed",
+    }
     assert await session.queue() == {"sessionId": session.id, "running": None, "queue": []}
 
 

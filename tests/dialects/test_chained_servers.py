@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.agents.adapters import comeback
 from app.agents.adapters.comeback import Patience
 from app.agents.adapters.tarko import turn as turns
 from app.agents.adapters.tarko.agent import TarkoAgent
@@ -92,7 +93,7 @@ async def servers(
 
 @pytest.fixture
 async def chain(servers: tuple[Serving, Serving, Proxy], monkeypatch: pytest.MonkeyPatch) -> Chain:
-    monkeypatch.setattr(turns, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(comeback, "FIRST_PAUSE", 0.01)
     monkeypatch.setattr(turns, "LOOK_INTERVAL", 0.02)
     monkeypatch.setattr(settling, "LONGEST_WAY", 0.0)  # no browser is here
     behind, front, between = servers

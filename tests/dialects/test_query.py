@@ -475,7 +475,12 @@ async def test_status_is_true_from_the_acceptance_to_the_end(client: Client) -> 
     turn_id = (await soon(turn)).json()["turnId"]
 
     assert during == {"isProcessing": True, "state": "executing", "turnId": turn_id, "queued": 0}
-    assert (await client.status(session_id)) == {"isProcessing": False, "state": "idle", "queued": 0}
+    assert (await client.status(session_id)) == {
+        "isProcessing": False,
+        "state": "idle",
+        "queued": 0,
+        "lastEnding": "completed",
+    }
 
 
 async def test_updates_merge_and_take_both_spellings(client: Client) -> None:

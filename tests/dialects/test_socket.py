@@ -221,7 +221,7 @@ async def test_abort_is_answered_after_the_turns_last_event(client: Client) -> N
         "lastEventId": end["id"],
         "requestId": "stop",
     }
-    assert status == {"isProcessing": False, "state": "idle", "queued": 0}
+    assert status == {"isProcessing": False, "state": "idle", "queued": 0, "lastEnding": "aborted"}
 
 
 async def test_an_abort_from_a_socket_that_did_not_join_is_answered_too(client: Client) -> None:
