@@ -3,7 +3,9 @@
 from collections.abc import AsyncIterator
 
 import pytest
+from anyio.from_thread import start_blocking_portal
 
+from app.agents.adapters.openai_chat import OpenAIChatAgent
 from app.agents.contract import AgentEvent, Prompt, Scope
 from app.agents.demo import DemoAgent
 from app.agents.loading import BareAgent
@@ -13,6 +15,7 @@ from app.conformance.playing import Limits
 from app.conformance.report import Verdict
 from app.conformance.statements import AGENT
 from app.conformance.subject import Conversation, Subject
+from tests.agents.openai_server import OpenAIServer
 
 SHORT = Limits(patience=2, stop=0.15, settle=0.1, quiet=0.05)
 TALK = Conversation("My name is Ada.", "Who am I?", "Ada")
@@ -37,6 +40,18 @@ async def test_a_sound_agent_passes(exhibit: Exhibit) -> None:
     report = await examine_agent(Subject(exhibit.make, limits=SHORT))
     assert report.failures == []
     assert Verdict.WARN not in report.verdicts().values(), report
+
+
+async def test_the_openai_agent_passes() -> None:
+    """Its model is in another thread, with a loop of its own: what the kit finds left is the agent's."""
+    with (
+        start_blocking_portal("asyncio") as portal,
+        portal.wrap_async_context_manager(OpenAIServer()) as model,
+    ):
+        agent = OpenAIChatAgent(model="m", base_url=model.base_url, api_key="k")
+        report = await examine_agent(Subject(lambda: agent, limits=SHORT))
+        await agent.aclose()
+    assert report.failures == []
 
 
 async def test_the_demo_agent_passes_with_every_prompt() -> None:
