@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from tests.clients.scenarios import Fault
 
 CHUNK = 64 * 1024
+ACCEPTED_AND_CLOSED = 5
 _READS_EVENTS = re.compile(rb"(GET|POST) (/ws|\S*/stream)")
 
 
@@ -49,10 +50,12 @@ class Network:
             writer.transport.abort()
 
     async def close(self) -> None:
-        while self._links:
-            self.cut()
-            await asyncio.wait(self._links, timeout=0.1)
-        await asyncio.sleep(0)  # an aborted transport closes its socket at the next turn of the loop
+        # What was accepted a moment ago is a link some turns of the loop later, and an aborted one closes its socket later.
+        for _ in range(ACCEPTED_AND_CLOSED):
+            await asyncio.sleep(0)
+            while self._links:
+                self.cut()
+                await asyncio.wait(self._links, timeout=0.1)
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
