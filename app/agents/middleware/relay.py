@@ -43,9 +43,7 @@ async def relay(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncGenerator[Ag
         is_over = False
         while not is_over:
             event = await _next(iterator)
-            if _cancels() > cancels_before:
-                log.warning("an agent went on though it was cancelled")
-                raise asyncio.CancelledError
+            _obey_cancels_since(cancels_before)
             is_over = event["type"] in TERMINAL_TYPES
             yield event
         await _next(iterator)  # so that code after the agent's last yield runs where the agent expects it
@@ -84,6 +82,13 @@ def _cancels() -> int:
     """How often the reader's task was asked to stop."""
     task = asyncio.current_task()
     return 0 if task is None else task.cancelling()
+
+
+def _obey_cancels_since(before: int) -> None:
+    """Stop the reader that was asked to, also when the agent within made something else of it."""
+    if _cancels() > before:
+        log.warning("an agent went on though it was cancelled")
+        raise asyncio.CancelledError
 
 
 def _failure(error: BaseException) -> Failed:
