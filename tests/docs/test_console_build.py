@@ -1,10 +1,13 @@
 """The console's build: it says clearly when there is no Node, and asks npm for nothing that is there."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.conftest import REQUIRE_ALL
 
 ROOT = Path(__file__).parent.parent.parent
 BUILD = ROOT / "web" / "build.py"
@@ -40,6 +43,8 @@ def test_without_a_node_that_is_new_enough_it_says_so(tmp_path: Path, found: str
 
 def test_what_is_installed_is_not_asked_for_again(tmp_path: Path) -> None:
     if not (ROOT / "web" / "node_modules" / ".installed").is_file():
+        if os.environ.get(REQUIRE_ALL) == "1":
+            pytest.fail(f"{REQUIRE_ALL}=1, but what builds the console is not installed: run `make web`")
         pytest.skip("NOT TESTED: what builds the console is not installed here")
     program(tmp_path, "node", "v24.0.0")
     program(tmp_path, "npm", "no network", status=1)
