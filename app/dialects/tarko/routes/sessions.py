@@ -7,6 +7,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
 from app.access.caller import principal_of
+from app.dialects.answering import json_answer
 from app.dialects.parts import Parts
 from app.dialects.strict import StrictRoute
 from app.dialects.tarko.messages import (
@@ -20,7 +21,6 @@ from app.dialects.tarko.messages import (
     UpdateSession,
 )
 from app.errors import BadRequest
-from app.events.canonical import encode
 from app.events.ids import event_id, is_session_id
 from app.sessions.session import Change, Standing
 from app.sessions.store import ListPlace
@@ -41,7 +41,7 @@ def router(parts: Parts) -> APIRouter:
         session = await directory.create(
             principal_of(request), agent_for(parts, wanted.agent), name=wanted.name, tags=wanted.tags
         )
-        return _json({"sessionId": session.id, "createdAt": session.created_at}, status=201)
+        return json_answer({"sessionId": session.id, "createdAt": session.created_at}, status=201)
 
     @api.get("", response_model=SessionList, response_model_exclude_none=True)
     async def list_sessions(
@@ -55,24 +55,24 @@ def router(parts: Parts) -> APIRouter:
         if len(page) > limit:
             last = page[limit - 1].session
             body["nextAfter"] = f"{last.created_at}.{last.id}"
-        return _json(body)
+        return json_answer(body)
 
     @api.get("/details", response_model=SessionDetails)
     async def details(request: Request, session_id: SessionParam) -> Response:
         """One session."""
-        return _json({"session": _item(await directory.find(session_id, principal_of(request)))})
+        return json_answer({"session": _item(await directory.find(session_id, principal_of(request)))})
 
     @api.get("/status", response_model=SessionStatus)
     async def status(request: Request, session_id: SessionParam) -> Response:
         """Whether a turn runs in the session."""
         standing = await directory.find(session_id, principal_of(request))
-        return _json({"sessionId": session_id, "status": _status(standing)})
+        return json_answer({"sessionId": session_id, "status": _status(standing)})
 
     @api.post("/update", response_model=SessionDetails)
     async def update(request: Request, body: UpdateSession) -> Response:
         """Change name, tags or metadata. Concurrent changes are merged."""
         standing = await directory.update(body.sessionId, principal_of(request), _change(body))
-        return _json({"session": _item(standing)})
+        return json_answer({"session": _item(standing)})
 
     @api.post("/delete", response_model=Done)
     async def delete(request: Request, body: NamedSession) -> Response:
@@ -84,7 +84,7 @@ def router(parts: Parts) -> APIRouter:
             supervisor=parts.supervisor,
             commit=parts.commit,
         )
-        return _json({"success": True})
+        return json_answer({"success": True})
 
     return api
 
@@ -154,7 +154,3 @@ def _list_place(cursor: str | None) -> ListPlace | None:
     ):
         raise BadRequest("`after` is the `nextAfter` of an earlier page.", code="bad_cursor")
     return ListPlace(int(created_at), session_id)
-
-
-def _json(body: dict[str, Any], status: int = 200) -> Response:
-    return Response(encode(body), status, media_type="application/json")

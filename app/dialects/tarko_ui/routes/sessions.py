@@ -1,10 +1,9 @@
 """Sessions: create, list, look at, change, delete."""
 
-from typing import Any
-
 from fastapi import APIRouter, Request, Response
 
 from app.access.caller import principal_of
+from app.dialects.answering import json_answer
 from app.dialects.parts import Parts
 from app.dialects.strict import StrictRoute
 from app.dialects.tarko_ui.messages import (
@@ -21,7 +20,6 @@ from app.dialects.tarko_ui.messages import (
 )
 from app.dialects.tarko_ui.session_info import COMPUTED, is_processing, options_for, session_info
 from app.dialects.tarko_ui.settling import Settling
-from app.events.canonical import encode
 from app.sessions.directory import Directory
 from app.sessions.session import Change, Standing
 from app.sessions.store import ListPlace
@@ -44,12 +42,14 @@ def router(parts: Parts, settling: Settling) -> APIRouter:
             agent,
             attributes=options_for(agent, options).choosing_settings(chosen) if chosen else None,
         )
-        return _json({"sessionId": session.id, "session": session_info(session, options), "events": []}, 201)
+        return json_answer(
+            {"sessionId": session.id, "session": session_info(session, options), "events": []}, 201
+        )
 
     @api.get("", response_model=FlatSessions)
     async def list_sessions(request: Request) -> Response:
         """All sessions of the caller, the one changed last first."""
-        return _json(
+        return json_answer(
             {"sessions": [session_info(s.session, options) for s in await by_change(parts, request)]}
         )
 
@@ -57,7 +57,7 @@ def router(parts: Parts, settling: Settling) -> APIRouter:
     async def details(request: Request, session_id: SessionParam) -> Response:
         """One session."""
         standing = await directory.find(session_id, principal_of(request))
-        return _json({"session": session_info(standing.session, options)})
+        return json_answer({"session": session_info(standing.session, options)})
 
     @api.get("/status", response_model=FlatStatus)
     async def status(request: Request, session_id: SessionParam) -> Response:
@@ -69,13 +69,13 @@ def router(parts: Parts, settling: Settling) -> APIRouter:
         if status["isProcessing"]:
             settling.note(principal, session_id)
             status["state"] = "executing"
-        return _json({"sessionId": session_id, "status": status})
+        return json_answer({"sessionId": session_id, "status": status})
 
     @api.post("/update", response_model=FlatDetails)
     async def update(request: Request, body: FlatUpdate) -> Response:
         """Change name, tags or metadata. Concurrent changes are merged."""
         standing = await directory.update(body.sessionId, principal_of(request), _change(body))
-        return _json({"session": session_info(standing.session, options)})
+        return json_answer({"session": session_info(standing.session, options)})
 
     @api.post("/delete", response_model=FlatDone)
     async def delete(request: Request, body: OfSession) -> Response:
@@ -87,7 +87,7 @@ def router(parts: Parts, settling: Settling) -> APIRouter:
             supervisor=parts.supervisor,
             commit=parts.commit,
         )
-        return _json({"success": True})
+        return json_answer({"success": True})
 
     return api
 
@@ -117,7 +117,3 @@ def _change(body: FlatUpdate) -> Change:
         tags=body.metadata.tags if body.tags is None else body.tags,
         attributes={key: value for key, value in kept.items() if key not in COMPUTED},
     )
-
-
-def _json(body: dict[str, Any], status: int = 200) -> Response:
-    return Response(encode(body), status, media_type="application/json")

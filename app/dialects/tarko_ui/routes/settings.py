@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from app.access.caller import principal_of
+from app.dialects.answering import json_answer
 from app.dialects.parts import Parts
 from app.dialects.strict import StrictRoute
 from app.dialects.tarko_ui.messages import (
@@ -19,7 +20,6 @@ from app.dialects.tarko_ui.messages import (
 )
 from app.dialects.tarko_ui.session_info import options_for, session_info
 from app.errors import NotFound
-from app.events.canonical import encode
 from app.sessions.session import Change
 
 PATHS = ("/runtime-settings", "/sessions/runtime-settings")
@@ -44,7 +44,7 @@ def router(parts: Parts, workspace: str | None) -> APIRouter:
                 pass
         found = options_for(agent, options)
         values = {} if session_id is None else found.settings(attributes)
-        return _json({"schema": found.schema or NO_SETTINGS, "currentValues": values})
+        return json_answer({"schema": found.schema or NO_SETTINGS, "currentValues": values})
 
     async def choose(request: Request, body: FlatSettingsChoice) -> Response:
         """Choose the session's settings, from its next turn on, instead of all that were chosen before."""
@@ -53,7 +53,7 @@ def router(parts: Parts, workspace: str | None) -> APIRouter:
         chosen = options_for(session.agent, options).choosing_settings(body.runtimeSettings)
         changed = (await parts.directory.update(session.id, principal, Change(attributes=chosen))).session
         values = options_for(changed.agent, options).settings(changed.attributes)
-        return _json({"session": session_info(changed, options), "runtimeSettings": values})
+        return json_answer({"session": session_info(changed, options), "runtimeSettings": values})
 
     for path in PATHS:
         api.get(path, response_model=FlatSettings)(settings)
@@ -68,10 +68,6 @@ def router(parts: Parts, workspace: str | None) -> APIRouter:
             told["model"] = model
         if workspace is not None:
             told |= {"workspace": workspace, "workspaceName": workspace}
-        return _json({"options": told})
+        return json_answer({"options": told})
 
     return api
-
-
-def _json(body: dict[str, Any]) -> Response:
-    return Response(encode(body), media_type="application/json")

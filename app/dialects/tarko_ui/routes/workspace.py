@@ -1,12 +1,13 @@
 """The workspace: what the UI offers behind an `@`. Without a folder in the settings there is an empty one."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Query, Request, Response
 
 from app.access.caller import principal_of
+from app.dialects.answering import json_answer
 from app.dialects.parts import Parts
 from app.dialects.strict import StrictRoute
 from app.dialects.tarko_ui.messages import (
@@ -19,7 +20,6 @@ from app.dialects.tarko_ui.messages import (
 )
 from app.dialects.tarko_ui.routes.folder import MAX_PATH, Folder
 from app.errors import BadRequest, NotFound
-from app.events.canonical import encode
 
 THREADS = 4
 
@@ -45,7 +45,7 @@ def router(parts: Parts, folder: Folder | None) -> APIRouter:
     ) -> Response:
         """Up to 20 files and folders whose path has these letters."""
         items = await look(request, session_id, lambda folder: folder.search(q, kind))
-        return _json({"items": items or []})
+        return json_answer({"items": items or []})
 
     @api.post("/validate", response_model=FlatValidated)
     async def validate(
@@ -63,7 +63,7 @@ def router(parts: Parts, folder: Folder | None) -> APIRouter:
             {"path": path, "exists": kind is not None} | ({} if kind is None else {"type": kind})
             for path, kind in zip(body.paths, kinds, strict=True)
         ]
-        return _json({"results": results})
+        return json_answer({"results": results})
 
     @api.get("/files", response_model=FlatFiles)
     async def files(
@@ -73,10 +73,6 @@ def router(parts: Parts, folder: Folder | None) -> APIRouter:
         found = await look(request, session_id, lambda folder: folder.look(path))
         if found is None:
             raise NotFound("This server has no workspace.", code="file_not_found")
-        return _json(found)
+        return json_answer(found)
 
     return api
-
-
-def _json(body: dict[str, Any]) -> Response:
-    return Response(encode(body), media_type="application/json")
