@@ -15,13 +15,14 @@ from app.agents.adapters.a2a.agent import A2AAgent
 from app.agents.adapters.a2a.guard import PublicOnly
 from app.agents.adapters.a2a.known import Known
 from app.agents.adapters.comeback import Patience
-from app.agents.contract import AgentEvent, Message, Prompt, Scope
+from app.agents.contract import AgentEvent, Prompt, Scope
 from app.agents.driver import Bounds
 from app.agents.outcome import Cancelled
 from app.errors import AgentLoadError, StorageUnavailable
 from app.settings import A2ARemote
 from tests.agents.a2a_peer import A2APeer, Step, busy, piece, status
 from tests.agents.driving import Recorded
+from tests.agents.remembering import Remembering
 from tests.agents.scripted_http import Json, Reply
 from tests.server import until
 
@@ -52,21 +53,6 @@ def heard(events: Sequence[AgentEvent]) -> tuple[str, AgentEvent]:
 def kinds(events: Sequence[AgentEvent]) -> list[str]:
     found = [event["type"] for event in events]
     return [kind for at, kind in enumerate(found) if found[at - 1 : at] != [kind]]
-
-
-class Remembering:
-    """A transcript that has only the agent's own events."""
-
-    def __init__(self, *events: AgentEvent) -> None:
-        self._events = [{key: event[key] for key in event if key != "type"} for event in events]
-
-    async def messages(self) -> list[Message]:
-        raise AssertionError
-
-    async def own_events(self, event_type: str) -> AsyncGenerator[Any, None]:
-        assert event_type == "remote_task"
-        for event in self._events:
-            yield event
 
 
 def later(*turns_before: Sequence[AgentEvent], turn: str = "turn_2") -> Scope:

@@ -12,11 +12,12 @@ from app.agents.adapters import comeback
 from app.agents.adapters.comeback import Patience
 from app.agents.adapters.tarko import turn as turns
 from app.agents.adapters.tarko.agent import TarkoAgent
-from app.agents.contract import AgentEvent, Message, Prompt, Scope
+from app.agents.contract import AgentEvent, Prompt, Scope
 from app.agents.driver import Bounds
 from app.agents.outcome import Cancelled
 from app.errors import AgentLoadError, StorageUnavailable
 from tests.agents.driving import Recorded
+from tests.agents.remembering import Remembering
 from tests.agents.scripted_http import Json, Reply
 from tests.agents.tarko_server import ABORT, FOLLOW, QUERY, TarkoServer
 from tests.server import until
@@ -68,21 +69,6 @@ def heard(events: Sequence[AgentEvent]) -> tuple[str, list[str], AgentEvent]:
     text = "".join(event["delta"] for event in events if event["type"] == "text")
     kinds = [event["type"] for event in events[:-1] if event["type"] not in ("text", "remote_session")]
     return text, kinds, events[-1]
-
-
-class Remembering:
-    """A transcript that has only the agent's own events."""
-
-    def __init__(self, *events: AgentEvent) -> None:
-        self._events = [{key: event[key] for key in event if key != "type"} for event in events]
-
-    async def messages(self) -> list[Message]:
-        raise AssertionError
-
-    async def own_events(self, event_type: str) -> AsyncGenerator[Any, None]:
-        assert event_type == "remote_session"
-        for event in self._events:
-            yield event
 
 
 Made = Callable[..., TarkoAgent]
