@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import uvloop
 
-from bench import burst, footprint, history, idle, live, readers, stopped
+from bench import burst, footprint, history, idle, large, live, readers, stopped
 from bench.processes import Others
 from bench.report import Report
 from bench.scene import Scene, scene
@@ -27,6 +27,7 @@ BY_HAND: Mapping[str, Callable[[Scene], Awaitable[None]]] = {
     "idle": idle.hold,
     "storm": idle.storm,
     "stopped": stopped.measure,
+    "large": large.measure,
 }
 ALL = {**STAGES, **BY_HAND}
 

@@ -19,17 +19,23 @@ class BenchAgent:
             async for event in _of_child(plan):
                 yield event
             return
-        note = {"type": "note", "text": "n" * plan.note_size}
+        event = _said(plan)
         if not plan.tick:  # without the pacing's own cost
             for _ in range(plan.count):
-                yield note if plan.note_size else {"type": "text", "delta": WORD}
+                yield event
                 await asyncio.sleep(0)
         else:
             async for due in ticks(plan):
                 for _ in range(due):
-                    yield {"type": "text", "delta": stamp() if plan.stamped else WORD}
+                    yield {"type": "text", "delta": stamp()} if plan.stamped else event
                     await asyncio.sleep(0)
         yield {"type": "completed"}
+
+
+def _said(plan: Plan) -> AgentEvent:
+    if plan.note_size:
+        return {"type": "note", "text": "n" * plan.note_size}
+    return {"type": "text", "delta": "x" * plan.size or WORD}
 
 
 _CHILD = """

@@ -18,11 +18,12 @@ _STAMP = b'"delta":"@'
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 
 
-def request(method: str, path: str, body: Any = None) -> bytes:
-    """A whole request. `body` is bytes, or anything that becomes JSON."""
+def request(method: str, path: str, body: Any = None, header: str = "") -> bytes:
+    """A whole request. `body` is bytes, or anything that becomes JSON; `header` one more line of the head."""
     payload = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)
-    head = f"{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
-    return f"{head}content-length: {len(payload)}\r\n\r\n".encode() + payload
+    lines = [f"{method} {path} HTTP/1.1", "host: 127.0.0.1", "content-type: application/json"]
+    lines += [header] if header else []
+    return "\r\n".join([*lines, f"content-length: {len(payload)}", "", ""]).encode() + payload
 
 
 class Tally:

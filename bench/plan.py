@@ -21,8 +21,8 @@ class Plan:
     """`count` deltas, `per_tick` at once and then a pause of `tick` seconds (0: only the loop's one turn).
 
     `begin` is the moment before which nothing is said (0: at once); each turn adds a random part of a tick. `stamped`
-    deltas say when they were yielded. `note_size` above 0 makes them lasting events of so many bytes instead. `in_child`: a
-    process of the agent's own says them, and the first event has its `pid`.
+    deltas say when they were yielded. `size` above 0 makes them so many characters long, `note_size` makes them lasting
+    events of so many bytes instead. `in_child`: a process of the agent's own says them, and the first event has its `pid`.
     """
 
     count: int
@@ -30,6 +30,7 @@ class Plan:
     per_tick: int = 1
     begin: int = 0
     stamped: bool = False
+    size: int = 0
     note_size: int = 0
     in_child: bool = False
 

@@ -97,16 +97,17 @@ def asking(session: str, plan: Plan) -> bytes:
     return request("POST", "/api/v1/sessions/query/stream", {"sessionId": session, "query": plan.text()})
 
 
-def a2a_asking(session: str, plan: Plan) -> bytes:
-    """The same over A2A 0.3, which needs no header of its own."""
-    message = {
-        "messageId": session,
-        "contextId": session,
-        "role": "user",
-        "parts": [{"kind": "text", "text": plan.text()}],
-    }
-    call = {"jsonrpc": "2.0", "id": 1, "method": "message/stream", "params": {"message": message}}
-    return request("POST", "/a2a", call)
+def a2a_asking(session: str, plan: Plan, version: str = "0.3") -> bytes:
+    """The same over A2A."""
+    message = {"messageId": session, "contextId": session}
+    if version == "0.3":
+        method = "message/stream"
+        message |= {"role": "user", "parts": [{"kind": "text", "text": plan.text()}]}
+    else:
+        method = "SendStreamingMessage"
+        message |= {"role": "ROLE_USER", "parts": [{"text": plan.text()}]}
+    call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": message}}
+    return request("POST", "/a2a", call, f"a2a-version: {version}")
 
 
 def reading(session: str, parameters: str = "") -> bytes:

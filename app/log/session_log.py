@@ -187,18 +187,21 @@ class SessionLog:
         return pages
 
     async def read(self, which: Slice) -> Page:
-        """Events from the store; the page reaches as far as is known to be covered.
+        """Events from the store; the page reaches as far as is known to be covered, and not into the window if it has no
+        `upto` and begins before: what is at hand may be large.
 
         Readers that ask for the same at the same time, or soon after, share one page.
         """
-        asked = which._replace(upto=self.head if which.upto is None else which.upto)
-        if (page := self._pages.get(asked)) is not None:
+        if which.upto is None:
+            edge = self.window_after
+            which = which._replace(upto=edge if which.after < edge else self.head)
+        if (page := self._pages.get(which)) is not None:
             return page
-        reading = self._reads.get(asked)
+        reading = self._reads.get(which)
         if reading is None:
-            reading = asyncio.create_task(self._read(asked), name=f"read {self.session_id}")
-            self._reads[asked] = reading
-            reading.add_done_callback(lambda _: self._reads.pop(asked))
+            reading = asyncio.create_task(self._read(which), name=f"read {self.session_id}")
+            self._reads[which] = reading
+            reading.add_done_callback(lambda _: self._reads.pop(which))
         return await asyncio.shield(reading)
 
     async def _read(self, which: Slice) -> Page:

@@ -6,6 +6,7 @@ around a COPY, which costs less per row but answers six times, each time at a la
 of each strand: placed, repeated (an earlier try had stored it), or dropped.
 """
 
+import struct
 from collections.abc import Sequence
 from itertools import accumulate
 
@@ -15,13 +16,14 @@ from app.errors import StorageUnavailable
 from app.events.envelope import Envelope, Placed, now_ms
 from app.log.history import HistoryPage, HistoryQuery
 from app.log.store import Head, Slice, Strand, StrandRejected
+from app.postgres.copying import COLUMNS, binary_rows
 from app.postgres.pool import Connection, Pool
 
 COPY_FROM = 100
 COPY_EACH = 10
 """A COPY is for so many drafts in all, and for so many in a strand on average."""
 COPY_SIZE = 4 * 2**20
-"""Or for so many bytes: as arguments of a statement, the driver copies large ones once more."""
+"""Or for so many bytes: as arguments of a statement, large ones are held once more, whole."""
 
 _STRAND = """
 WITH strand AS (
@@ -114,8 +116,6 @@ FROM (SELECT turn_id, max(stored) AS stored, max(last_seq) AS last_seq, max(stat
       FROM fresh WHERE turn_id IS NOT NULL GROUP BY turn_id) f
 WHERE t.id = f.turn_id"""
 
-_COLUMNS = ("session_id", "seq", "ordinal", "turn_id", "type", "ts", "data", "metadata", "key")
-
 _HEAD = """
 SELECT h.last_seq, h.lasting_count, t.id, h.phase = 'closed', h.phase <> 'open'
 FROM heads h LEFT JOIN turns t ON t.session_id = h.session_id AND t.state = 'running'
@@ -164,6 +164,7 @@ _LAST_PLACE = 2**62
 _CONTENT = (
     ValueError,
     OverflowError,
+    struct.error,
     asyncpg.DataError,
     asyncpg.IntegrityConstraintViolationError,
     asyncpg.ProgramLimitExceededError,
@@ -265,7 +266,7 @@ async def _copy(connection: Connection, strands: Sequence[Strand]) -> list[Place
     standing: dict[str, tuple[int, int]] = {}
     places: list[Placed | None] = []
     moves = []
-    records: list[tuple[object, ...]] = []
+    fresh = []
     for row, strand in zip(rows, strands, strict=True):
         if row["fate"] != "fresh":
             places.append(_placed(row, strand))
@@ -273,37 +274,14 @@ async def _copy(connection: Connection, strands: Sequence[Strand]) -> list[Place
         after, ordinal = standing.get(strand.session_id, (row["last_seq"], row["lasting_count"]))
         placed = Placed(after, ordinal, 0, after + len(strand.drafts))
         places.append(placed)
-        ordinal = _add_records(records, strand, placed)
+        fresh.append((strand, placed))
+        ordinal += sum(draft.is_lasting for draft in strand.drafts)
         standing[strand.session_id] = (placed.last, ordinal)
         moves.append((strand, placed.last, ordinal))
-    if records:
-        await connection.copy_records_to_table("events", records=records, columns=_COLUMNS)
+    if fresh:
+        await connection.copy_to_table("events", source=binary_rows(fresh), columns=COLUMNS, format="binary")
         await connection.execute(_MOVE, *_move_columns(moves), now_ms())
     return places
-
-
-def _add_records(records: list[tuple[object, ...]], strand: Strand, placed: Placed) -> int:
-    session_id = strand.session_id
-    turn_id = strand.fence.turn_id if strand.fence else None
-    seq, ordinal = placed.after, placed.ordinal_after
-    for draft in strand.drafts:
-        seq += 1
-        if draft.is_lasting:
-            ordinal += 1
-        records.append(
-            (
-                session_id,
-                seq,
-                ordinal if draft.is_lasting else None,
-                turn_id,
-                draft.type,
-                draft.timestamp,
-                draft.data,
-                draft.metadata,
-                strand.key if seq == placed.last else None,
-            )
-        )
-    return ordinal
 
 
 def _strand_columns(strands: Sequence[Strand]) -> list[list[object]]:

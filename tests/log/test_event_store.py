@@ -2,9 +2,12 @@
 
 from dataclasses import replace
 
+import pytest
+
 from app.events.ending import Ending
-from app.events.envelope import Placed
+from app.events.envelope import Draft, Placed
 from app.log.store import Head, Slice
+from app.postgres import copying
 from tests.log.storing import ALL, Stores, delta, draft, keyed, of_turn
 
 
@@ -244,3 +247,20 @@ async def test_a_large_write_is_stored_in_order(stores: Stores) -> None:
     assert [event.data for event in events] == [each.data for each in drafts]
     assert [event.place for event in events] == list(range(4, 504))
     assert [event.ordinal for event in events if event.ordinal] == list(range(4, 171))
+
+
+async def test_an_event_of_any_size_comes_back_byte_for_byte(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A COPY is sent in pieces, whose ends fall anywhere."""
+    monkeypatch.setattr(copying, "PIECE", 100)
+    session = await stores.new_session()
+    values = [b'"' + "é".encode() * half + b'"' for half in (0, 48, 49, 50, 99, 100, 5_000)]
+    drafts = [
+        Draft("note", 1, data, metadata, n % 2 == 0) for n, data in enumerate(values) for metadata in values
+    ]
+    await stores.append(session, *drafts)
+    found = (await stores.all(session))[1:]
+    assert [(event.data, event.metadata) for event in found] == [
+        (each.data, each.metadata) for each in drafts
+    ]

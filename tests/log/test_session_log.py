@@ -144,6 +144,19 @@ async def test_the_window_keeps_the_newest_and_a_late_reader_reads_the_rest_from
     await late.leave()
 
 
+async def test_what_the_window_has_is_not_read_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest page may be a message of many megabytes, which every slow reader passes on its way."""
+    monkeypatch.setattr(session_log, "WINDOW_EVENTS", 2)
+    for n in range(7):
+        await append_event(rig.commit, "s", draft(f"e{n}"))
+    log = SessionLog("s", rig.store, 0)
+    log.show(Page(0, 6, await rig.store.read("s", Slice(0, 6))))
+    log.show(Page(6, 7, await rig.store.read("s", Slice(6, 7))))
+    assert log.recent(2) is None
+    assert [event.place for event in (await log.read(Slice(2))).events] == [3, 4, 5, 6]
+    assert [event.place for event in (await log.read(Slice(6))).events] == [7]
+
+
 async def test_the_window_is_bounded_by_bytes_but_keeps_one_page(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
