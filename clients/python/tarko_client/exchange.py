@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import Any
 
 import httpx
-from httpx_sse import ServerSentEvent, SSEError
+from httpx_sse import EventSource, ServerSentEvent, SSEError
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
 from tarko_client.errors import ClientError, ConnectionLost, NoServer, NotTarko, Refused
@@ -54,6 +54,8 @@ class Address:
             "base_url": self.url,
             "headers": self.headers,
             "timeout": httpx.Timeout(SILENCE, connect=CONNECT_TIMEOUT),
+            # Each reader holds a connection for as long as it reads: they must not use up those of the calls.
+            "limits": httpx.Limits(max_keepalive_connections=20),
             "mounts": {f"all://{host}": None for host in _THIS_MACHINE},
         }
 
@@ -154,9 +156,18 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
     return float(said) if said.isascii() and said.isdigit() else None
 
 
+def event_source(answer: httpx.Response) -> EventSource:
+    """The blocks of an event stream. It is UTF-8 whatever its headers say, and a mark at its beginning is no text."""
+    answer.encoding = "utf-8-sig"
+    return EventSource(answer)
+
+
 def frame_of(sent: ServerSentEvent) -> Frame:
     """A block of an event stream. Raises NotTarko when its data is no event."""
-    return Frame(sent.id or None, Event.read(sent.data) if sent.data else None, sent.retry)
+    retry = (
+        sent.retry if sent.retry is not None and sent.retry >= 0 else None
+    )  # httpx-sse takes a sign for a digit
+    return Frame(sent.id or None, Event.read(sent.data) if sent.data else None, retry)
 
 
 def frame_on_socket(message: str | bytes) -> Frame:
