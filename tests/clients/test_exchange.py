@@ -236,7 +236,7 @@ async def test_readers_leave_connections_to_the_calls() -> None:
         ]
         async with asyncio.timeout(20):
             await asyncio.gather(*(anext(events) for events in followed))
-            assert await client.session("s").details() == {"id": "sess"}
+            assert (await client.session("s").details())["id"] == "sess"
 
 
 def test_a_page_is_no_event_stream(server: ScriptedServer, ask: Ask) -> None:
