@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import pytest
 
-from tests.browser.console import Console
+from tests.browser.console import Console, as_demo
 from tests.browser.kit import Browser, Page, expect, unable
 from tests.browser.processes import ROOT, Api, ServerProcess
 from tests.browser.puppet import Stage
@@ -61,6 +61,8 @@ async def test_axe_finds_nothing_serious(
     found: dict[str, Any] = {}
     for view in VIEWS:
         address = view.format(id=session_id)
+        if view == "":
+            await as_demo(page)
         await page.goto(f"{open_server.url}/#{address}")
         await expect(page.locator("#sessions li").first).to_be_visible()
         await settled(page, view)

@@ -57,6 +57,29 @@ test("a session goes into a file and comes back; what is no event is counted", (
   });
 });
 
+test("a line of a known type without what makes it so is no event, and what is left can be drawn", () => {
+  const line = (type: string, data?: unknown, more = {}) => JSON.stringify({ id: "evt_a_1", type, timestamp: 1, data, ...more });
+  const lines = [
+    line("session_start"),
+    line("assistant_message_delta", null),
+    line("assistant_message", { messageId: "m", content: 5 }),
+    line("tool_call", { id: "1", name: 7 }),
+    line("agent_run_end", { turnId: "t", status: "completed", elapsedMs: "1" }),
+    line("x", {}, { timestamp: "1" }),
+    '{"id":"evt_a_1","type":"x","timestamp":1e999}',
+  ];
+  assert.deepEqual(fromJsonl(lines.join("\n")), { events: [], skipped: lines.length });
+  const bare = [
+    line("user_message", { content: 5 }),
+    line("assistant_message", { messageId: "m", content: "said" }, { id: "evt_a_2" }),
+    line("constructor", undefined, { id: "evt_a_3" }),
+  ];
+  const { events, skipped } = fromJsonl(bare.join("\r\n"));
+  assert.deepEqual([events.length, skipped], [3, 0]);
+  assert.equal(fold(EMPTY, events).lastPlace, 3);
+  assert.equal(trace(events).characters, 4);
+});
+
 test("metrics are read, and a pulse is what lies between two looks", () => {
   const text = (events: number, commits: number, seconds: number) => `# HELP x
 tarko_events_stored_total ${events}.0

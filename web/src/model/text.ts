@@ -40,6 +40,11 @@ export function age(ms: number): string {
   return `${Math.floor(minutes / (24 * 60))} d`;
 }
 
+/** A number of things: "1 event", "1,200 events". */
+export function count(number: number, what: string): string {
+  return `${number.toLocaleString("en")} ${what}${number === 1 ? "" : "s"}`;
+}
+
 /** A size: "512 B", "1.4 kB", "5.0 MB". */
 export function size(bytes: number): string {
   if (bytes < 1000) return `${Math.round(bytes)} B`;
