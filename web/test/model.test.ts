@@ -15,6 +15,11 @@ test("a terminal's colours go, other controls and turns of direction become visi
   assert.equal(visible("plain é 😀 שלום\n"), "plain é 😀 שלום\n");
 });
 
+test("marks don't pile up over the lines above", () => {
+  assert.equal(visible(`a${"\u0301".repeat(80)}b`), `a${"\u0301".repeat(8)}b`);
+  assert.equal(visible("e\u0323\u0302 \u0e01\u0e35\u0e48 \u2764\ufe0f"), "e\u0323\u0302 \u0e01\u0e35\u0e48 \u2764\ufe0f");
+});
+
 test("a name is one line, of whole signs", () => {
   assert.equal(oneLine("a\n\n b\tc"), "a b c");
   assert.equal(oneLine("😀".repeat(20), 3), "😀😀😀…");
