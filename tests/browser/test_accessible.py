@@ -74,6 +74,20 @@ async def test_axe_finds_nothing_serious(
     assert found == {}
 
 
+@pytest.mark.parametrize("colours", ["light", "dark"])
+async def test_axe_finds_nothing_serious_at_the_login(
+    browser: Browser, guarded_server: ServerProcess, colours: Literal["light", "dark"]
+) -> None:
+    page = await browser.new_page(color_scheme=colours)
+    await page.goto(f"{guarded_server.url}/login")
+    await page.get_by_label("Token").fill("wrong")
+    await page.get_by_role("button", name="Log in").click()
+    await expect(page.get_by_role("alert")).to_be_visible()
+    await page.evaluate(axe_source())
+    assert await page.evaluate(RUN) == []
+    await page.close()
+
+
 async def settled(page: Page, view: str) -> None:
     """Wait until the view has what it shows, with something unfolded."""
     marks = {
