@@ -96,7 +96,7 @@ function useTurn(live: LiveSession, turnId: string | undefined, lastPlace: numbe
   return { events, problem, isReading: !isRunning && whole === undefined && problem === "" };
 }
 
-export async function readTurn(sessionId: string, turnId: string, signal: AbortSignal): Promise<AgentEvent[]> {
+async function readTurn(sessionId: string, turnId: string, signal: AbortSignal): Promise<AgentEvent[]> {
   const events: AgentEvent[] = [];
   for await (const page of client.session(sessionId).pages({ turnId, deltas: true }, { signal })) {
     events.push(...page.events);
@@ -124,7 +124,7 @@ function useNow(isRunning: boolean): number {
   return now;
 }
 
-export function Figures({ found, now }: { found: Trace; now: number }) {
+function Figures({ found, now }: { found: Trace; now: number }) {
   const total = found.totalMs ?? Math.max(now - found.origin, found.lastAt) - found.queueMs;
   const spoken = found.beats.length > 1 ? (found.beats.at(-1) ?? 0) - (found.beats[0] ?? 0) : 0;
   const tiles: [string, string][] = [
