@@ -245,6 +245,14 @@ def test_a_page_is_no_event_stream(server: ScriptedServer, ask: Ask) -> None:
         ask("follow")
 
 
+@pytest.mark.parametrize("transport", ["sse", "websocket"])
+def test_a_redirect_leads_to_no_tarko_server(server: ScriptedServer, ask: Ask, transport: str) -> None:
+    redirect = Reply(status=302, headers={"Location": "https://login.example/"})
+    server.script("/ws" if transport == "websocket" else EVENTS_STREAM, redirect)
+    with pytest.raises(NotTarko):
+        ask("follow", transport=transport)
+
+
 @pytest.mark.parametrize("make", [blocking, asynchronous])
 @pytest.mark.parametrize("transport", ["sse", "websocket"])
 def test_nobody_at_the_address_is_a_loss_like_any_other(make: Any, transport: str) -> None:

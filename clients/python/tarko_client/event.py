@@ -49,7 +49,7 @@ class Event:
         timestamp = fields.get("timestamp")
         return cls(
             text=text,
-            id=str(fields.get("id", "")),
+            id=str(fields.get("id") or ""),
             type=fields["type"],
             timestamp=timestamp if isinstance(timestamp, int | float) else None,
             data=fields.get("data"),

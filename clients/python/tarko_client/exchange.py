@@ -9,7 +9,13 @@ from typing import Any
 
 import httpx
 from httpx_sse import EventSource, ServerSentEvent, SSEError
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+from websockets.exceptions import (
+    ConnectionClosed,
+    InvalidHandshake,
+    InvalidStatus,
+    InvalidURI,
+    SecurityError,
+)
 
 from tarko_client.errors import ClientError, ConnectionLost, NoServer, NotTarko, Refused
 from tarko_client.event import Event
@@ -99,6 +105,8 @@ def told(url: str) -> Iterator[None]:
     except InvalidStatus as error:
         answer = error.response
         raise refusal(url, answer.status_code, dict(answer.headers), bytes(answer.body or b"")) from error
+    except (InvalidURI, SecurityError) as error:  # websockets followed a redirect, and not to a socket
+        raise NotTarko(f"{url} answers with a redirect: is the address right?") from error
     except (ConnectionClosed, InvalidHandshake, EOFError) as error:
         raise lost(url, error) from error
     except (ConnectionRefusedError, TimeoutError) as error:
