@@ -35,14 +35,28 @@ _NO_STORE = {"cache-control": "no-store"}
 # Browsers read `\` as `/` and skip tabs and line ends: only visible ASCII, and no second slash of either kind.
 _LOCAL_PATH = re.compile(r"/(?![/\\])[!-~]*")
 
+# The console's colours (`web/src/style/colours.css`).
 _STYLE = """
-:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
+:root {
+  color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif;
+  color: light-dark(#1a1e26, #e8eaee); background: light-dark(#f6f7f9, #14171d);
+}
 body { display: grid; place-items: center; min-height: 90vh; margin: 0 1rem; }
-form { display: grid; gap: .75rem; width: min(22rem, 100%); }
+form {
+  display: grid; gap: .75rem; box-sizing: border-box; width: min(24rem, 100%); padding: 1.75rem;
+  border: 1px solid light-dark(#dfe2e8, #303642); border-radius: 14px; background: light-dark(#fff, #1b1f27);
+}
 h1 { font-size: 1.25rem; margin: 0; }
 p { margin: 0; }
-[role=alert] { color: light-dark(#b00020, #ff8a80); }
-input, button { font: inherit; padding: .5rem .75rem; }
+[role=alert] { color: light-dark(#b3261e, #ff8a80); }
+label { font-weight: 600; }
+input, button { font: inherit; padding: .5rem .75rem; border: 1px solid light-dark(#8b93a1, #7a8496); border-radius: 9px; }
+input { background: light-dark(#fff, #14171d); color: inherit; }
+button {
+  border-color: transparent; background: light-dark(#2f5bd7, #7f9ff5); color: light-dark(#fff, #10131a);
+  font-weight: 600; cursor: pointer;
+}
+:focus-visible { outline: 2px solid light-dark(#2f5bd7, #7f9ff5); outline-offset: 2px; }
 """
 _STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 _PAGE = Template(f"""<!doctype html>

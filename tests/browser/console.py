@@ -3,7 +3,7 @@
 import re
 from typing import Literal
 
-from tests.browser.kit import Locator, Page, expect
+from tests.browser.kit import Locator, Page, Route, expect
 
 Transport = Literal["Event stream", "WebSocket"]
 
@@ -53,3 +53,13 @@ class Console:
     async def shown(self) -> str:
         """All that the conversation shows, as text."""
         return await self.log.inner_text()
+
+
+async def as_demo(page: Page) -> None:
+    """Have the page believe that new sessions are the demo agent's."""
+
+    async def answer(route: Route) -> None:
+        real = await route.fetch()
+        await route.fulfill(json=await real.json() | {"agents": ["demo"]})
+
+    await page.route("**/api/v1/overview", answer)

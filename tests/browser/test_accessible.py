@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import pytest
 
-from tests.browser.console import Console
+from tests.browser.console import Console, as_demo
 from tests.browser.kit import Browser, Page, expect, unable
 from tests.browser.processes import ROOT, Api, ServerProcess
 from tests.browser.puppet import Stage
@@ -61,6 +61,8 @@ async def test_axe_finds_nothing_serious(
     found: dict[str, Any] = {}
     for view in VIEWS:
         address = view.format(id=session_id)
+        if view == "":
+            await as_demo(page)
         await page.goto(f"{open_server.url}/#{address}")
         await expect(page.locator("#sessions li").first).to_be_visible()
         await settled(page, view)
@@ -70,6 +72,20 @@ async def test_axe_finds_nothing_serious(
             found[view] = problems
     await page.close()
     assert found == {}
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+async def test_axe_finds_nothing_serious_at_the_login(
+    browser: Browser, guarded_server: ServerProcess, colours: Literal["light", "dark"]
+) -> None:
+    page = await browser.new_page(color_scheme=colours)
+    await page.goto(f"{guarded_server.url}/login")
+    await page.get_by_label("Token").fill("wrong")
+    await page.get_by_role("button", name="Log in").click()
+    await expect(page.get_by_role("alert")).to_be_visible()
+    await page.evaluate(axe_source())
+    assert await page.evaluate(RUN) == []
+    await page.close()
 
 
 async def settled(page: Page, view: str) -> None:

@@ -292,8 +292,12 @@ async def test_a_session_is_deleted_only_after_a_question(
 async def test_a_session_that_is_not_there_is_told(console: Console, open_server: ServerProcess) -> None:
     await console.page.goto(f"{open_server.url}/#sess_aaaaaaaaaaaaaaaaaaaaaaaaaa")
     await expect(console.connection).to_have_text("Closed")
-    await expect(console.problem).to_contain_text("no session")
-    await console.page.get_by_role("button", name="New session").click()
+    for view in ("", "/timeline", "/events", "/replay"):
+        await console.page.goto(f"{open_server.url}/#sess_aaaaaaaaaaaaaaaaaaaaaaaaaa{view}")
+        await expect(console.page.locator("main").get_by_role("alert")).to_contain_text("no session")
+        await expect(console.page.locator("main")).not_to_contain_text("No turn has begun")
+        await expect(console.page.get_by_role("button", name="Rename the session")).to_have_count(0)
+    await console.page.get_by_role("link", name="Begin a new session").click()
     await expect(console.connection).to_have_text("Ready")
     await expect(console.field).to_be_enabled()
 

@@ -89,4 +89,4 @@ async def test_it_knows_the_conversation(history: tuple[Events, Events]) -> None
         "Done.",
     ]
     assert "runningTurn" not in told
-    assert told["lastId"] == history[0][-1]["id"]
+    assert told["lastPlace"] == int(history[0][-1]["id"].rpartition("_")[2])

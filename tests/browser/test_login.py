@@ -102,7 +102,7 @@ async def test_one_principal_sees_nothing_of_another(page: Page, guarded_server:
     await expect(console.sessions.get_by_role("link", name="Alice's secret")).to_have_count(0)
     await page.goto(f"{guarded_server.url}/#{session_id}")
     await expect(console.connection).to_have_text("Closed")
-    await expect(console.problem).to_contain_text("no session")
+    await expect(page.locator("main").get_by_role("alert")).to_contain_text("no session")
     await api.close()
 
 

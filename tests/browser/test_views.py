@@ -163,7 +163,7 @@ async def test_a_session_is_scrubbed_played_compared_and_taken_along(
     await (await download.value).save_as(file)
     assert [json.loads(line) for line in file.read_text().splitlines()] == events
     await page.goto(f"{open_server.url}/#{await api.create('Empty')}/replay")
-    await expect(page.get_by_role("status").filter(has_text="events")).to_have_text("1 events")
+    await expect(page.get_by_role("status").filter(has_text="1 event")).to_have_text("1 event")
     await page.locator('input[type="file"]').set_input_files(file)
     await expect(page.get_by_role("status").filter(has_text="events")).to_contain_text("from exported.jsonl")
     await expect(console.answers).to_have_text(["the red fox", "the blue fox"])

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, aclosing, contextmanager
 from typing import Any
 
 import pytest
@@ -192,17 +192,65 @@ def test_what_an_answer_without_success_means(
     assert getattr(error, "retry_after", None) == retry_after
 
 
-@pytest.mark.parametrize("reply", [Reply(b"<html>"), answers([]), answers({"other": 1})])
+@pytest.mark.parametrize(
+    "reply", [Reply(b"<html>"), Reply(b"[" * 100_000), answers([]), answers({"other": 1})]
+)
 def test_a_stranger_is_told_from_a_tarko_server(server: ScriptedServer, ask: Ask, reply: Reply) -> None:
     server.script(DETAILS, reply)
     with pytest.raises(NotTarko):
         ask("details")
 
 
+def test_a_stream_is_utf8_and_its_mark_no_text(server: ScriptedServer, ask: Ask) -> None:
+    told = event(1, "session_end", reason="é")
+    headers = {"Content-Type": "text/event-stream; charset=latin-1"}
+    server.script(EVENTS_STREAM, Reply(steps=("\ufeffdata: ".encode() + told + b"\n\n",), headers=headers))
+    assert [each.text for each in ask("follow")] == [told.decode()]
+
+
+def test_a_retry_that_is_no_number_of_milliseconds_is_none(server: ScriptedServer, ask: Ask) -> None:
+    last = event(1, "session_end")
+    server.script(EVENTS_STREAM, streams(b"retry: -5\n\n"), streams(frame(last)))
+    assert [each.text for each in ask("follow")] == [last.decode()]
+
+
+async def test_readers_leave_connections_to_the_calls() -> None:
+    readers = 101  # httpx would open 100
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = await reader.readuntil(b"\r\n\r\n")
+        if DETAILS.encode() in asked:
+            writer.write(b'HTTP/1.1 200 OK\r\nContent-Length: 25\r\n\r\n{"session":{"id":"sess"}}')
+        else:
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+            writer.write(frame(event(1, "session_start")))
+        await reader.read()
+        writer.close()
+
+    listener = await asyncio.start_server(answer, "127.0.0.1", 0, backlog=readers)
+    async with listener, AsyncExitStack() as stack:
+        url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+        client = await stack.enter_async_context(AsyncClient(url))
+        followed = [
+            await stack.enter_async_context(aclosing(client.session("s").follow())) for _ in range(readers)
+        ]
+        async with asyncio.timeout(20):
+            await asyncio.gather(*(anext(events) for events in followed))
+            assert (await client.session("s").details())["id"] == "sess"
+
+
 def test_a_page_is_no_event_stream(server: ScriptedServer, ask: Ask) -> None:
     server.script(EVENTS_STREAM, Reply(b"<html>", headers={"Content-Type": "text/html"}))
     with pytest.raises(NotTarko, match="does not answer with events"):
         ask("follow")
+
+
+@pytest.mark.parametrize("transport", ["sse", "websocket"])
+def test_a_redirect_leads_to_no_tarko_server(server: ScriptedServer, ask: Ask, transport: str) -> None:
+    redirect = Reply(status=302, headers={"Location": "https://login.example/"})
+    server.script("/ws" if transport == "websocket" else EVENTS_STREAM, redirect)
+    with pytest.raises(NotTarko):
+        ask("follow", transport=transport)
 
 
 @pytest.mark.parametrize("make", [blocking, asynchronous])

@@ -34,6 +34,14 @@ def test_a_pause_is_spread_by_jitter_and_grows() -> None:
     assert delay(1, 9, 1.0, longest=30) == 30.0
 
 
+@pytest.mark.parametrize("asked", [3601.0, 1e300, float("inf")])
+def test_nobody_asks_for_more_than_an_hour(asked: float) -> None:
+    assert 3600 <= delay(1, 0, 1.0, longest=30, retry_after=asked) <= 3630
+    link = Link(Backoff(), jitter=lambda: 1.0)
+    link.take(Frame(retry=10**400))
+    assert link.lost(NoServer("gone")) == 3600
+
+
 def test_the_server_says_how_long_to_wait_and_failures_double_it() -> None:
     link = Link(Backoff(), jitter=lambda: 1.0)
     link.take(Frame(retry=500))

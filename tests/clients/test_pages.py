@@ -57,7 +57,19 @@ def test_sessions_are_kept_to_the_byte() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", "<html>", '{"events":[', '{"events" 3}', '{"events":{}}', "{", '{"events":[7]}']
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        "<html>",
+        '{"events":[',
+        '{"events" 3}',
+        '{"events":{}}',
+        "{",
+        '{"events":[7]}',
+        '{"events":' + "[" * 100_000,
+    ],
 )
 def test_what_is_no_page_is_refused(text: str) -> None:
     with pytest.raises(NotTarko):

@@ -218,7 +218,13 @@ def test_a_turn_that_was_removed_or_says_no_reason_is_raised_too() -> None:
     assert failure.value.code == "agent_failed"
 
 
-@pytest.mark.parametrize("text", ["", "7", "[]", "{}", '{"type":7}', "{"])
+def test_events_without_an_id_are_all_given() -> None:
+    reading = following()
+    nameless = Event.read('{"id":null,"type":"x"}')
+    assert [reading.take(Frame(None, nameless)) for _ in range(2)] == [nameless, nameless]
+
+
+@pytest.mark.parametrize("text", ["", "7", "[]", "{}", '{"type":7}', "{", "[" * 100_000])
 def test_what_is_no_event_is_refused(text: str) -> None:
     with pytest.raises(NotTarko):
         Event.read(text)

@@ -15,6 +15,11 @@ test("a terminal's colours go, other controls and turns of direction become visi
   assert.equal(visible("plain é 😀 שלום\n"), "plain é 😀 שלום\n");
 });
 
+test("marks don't pile up over the lines above", () => {
+  assert.equal(visible(`a${"\u0301".repeat(80)}b`), `a${"\u0301".repeat(8)}b`);
+  assert.equal(visible("e\u0323\u0302 \u0e01\u0e35\u0e48 \u2764\ufe0f"), "e\u0323\u0302 \u0e01\u0e35\u0e48 \u2764\ufe0f");
+});
+
 test("a name is one line, of whole signs", () => {
   assert.equal(oneLine("a\n\n b\tc"), "a b c");
   assert.equal(oneLine("😀".repeat(20), 3), "😀😀😀…");
@@ -55,6 +60,29 @@ test("a session goes into a file and comes back; what is no event is counted", (
     events,
     skipped: 5,
   });
+});
+
+test("a line of a known type without what makes it so is no event, and what is left can be drawn", () => {
+  const line = (type: string, data?: unknown, more = {}) => JSON.stringify({ id: "evt_a_1", type, timestamp: 1, data, ...more });
+  const lines = [
+    line("session_start"),
+    line("assistant_message_delta", null),
+    line("assistant_message", { messageId: "m", content: 5 }),
+    line("tool_call", { id: "1", name: 7 }),
+    line("agent_run_end", { turnId: "t", status: "completed", elapsedMs: "1" }),
+    line("x", {}, { timestamp: "1" }),
+    '{"id":"evt_a_1","type":"x","timestamp":1e999}',
+  ];
+  assert.deepEqual(fromJsonl(lines.join("\n")), { events: [], skipped: lines.length });
+  const bare = [
+    line("user_message", { content: 5 }),
+    line("assistant_message", { messageId: "m", content: "said" }, { id: "evt_a_2" }),
+    line("constructor", undefined, { id: "evt_a_3" }),
+  ];
+  const { events, skipped } = fromJsonl(bare.join("\r\n"));
+  assert.deepEqual([events.length, skipped], [3, 0]);
+  assert.equal(fold(EMPTY, events).lastPlace, 3);
+  assert.equal(trace(events).characters, 4);
 });
 
 test("metrics are read, and a pulse is what lies between two looks", () => {

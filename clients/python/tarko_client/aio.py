@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 import httpx
-from httpx_sse import EventSource
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosedOK
 
@@ -20,6 +19,7 @@ from tarko_client.exchange import (
     STREAM_HEADERS,
     Address,
     ended,
+    event_source,
     frame_of,
     frame_on_socket,
     options_of,
@@ -143,7 +143,7 @@ class AsyncClient:
 
 
 async def _on_stream(answer: httpx.Response) -> AsyncGenerator[Frame, None]:
-    async with aclosing(EventSource(answer).aiter_sse()) as blocks:
+    async with aclosing(event_source(answer).aiter_sse()) as blocks:
         async for block in blocks:
             yield frame_of(block)
 

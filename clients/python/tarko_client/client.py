@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 import httpx
-from httpx_sse import EventSource
 from websockets.sync.client import connect
 
 from tarko_client import request
@@ -19,6 +18,7 @@ from tarko_client.exchange import (
     STREAM_HEADERS,
     Address,
     ended,
+    event_source,
     frame_of,
     frame_on_socket,
     options_of,
@@ -132,7 +132,7 @@ class Client:
             with self._http.stream(opening.method, opening.path, **options) as answer:
                 if not answer.is_success:
                     raise refusal(self.url, answer.status_code, answer.headers, answer.read())
-                yield map(frame_of, EventSource(answer).iter_sse())
+                yield map(frame_of, event_source(answer).iter_sse())
 
 
 def _new(reading: Reading, frames: Iterator[Frame], link: Link) -> Iterator[Event]:

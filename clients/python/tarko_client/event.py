@@ -37,7 +37,7 @@ class Event:
         """Read an envelope. Raises NotTarko when it is none."""
         try:
             fields = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise NotTarko(f"The server sent an event that isn't JSON: {text[:80]!r}.") from error
         return cls.of(text, fields)
 
@@ -49,7 +49,7 @@ class Event:
         timestamp = fields.get("timestamp")
         return cls(
             text=text,
-            id=str(fields.get("id", "")),
+            id=str(fields.get("id") or ""),
             type=fields["type"],
             timestamp=timestamp if isinstance(timestamp, int | float) else None,
             data=fields.get("data"),

@@ -8,8 +8,14 @@ from http import HTTPStatus
 from typing import Any
 
 import httpx
-from httpx_sse import ServerSentEvent, SSEError
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+from httpx_sse import EventSource, ServerSentEvent, SSEError
+from websockets.exceptions import (
+    ConnectionClosed,
+    InvalidHandshake,
+    InvalidStatus,
+    InvalidURI,
+    SecurityError,
+)
 
 from tarko_client.errors import ClientError, ConnectionLost, NoServer, NotTarko, Refused
 from tarko_client.event import Event
@@ -54,6 +60,8 @@ class Address:
             "base_url": self.url,
             "headers": self.headers,
             "timeout": httpx.Timeout(SILENCE, connect=CONNECT_TIMEOUT),
+            # Each reader holds a connection for as long as it reads: they must not use up those of the calls.
+            "limits": httpx.Limits(max_keepalive_connections=20),
             "mounts": {f"all://{host}": None for host in _THIS_MACHINE},
         }
 
@@ -97,6 +105,8 @@ def told(url: str) -> Iterator[None]:
     except InvalidStatus as error:
         answer = error.response
         raise refusal(url, answer.status_code, dict(answer.headers), bytes(answer.body or b"")) from error
+    except (InvalidURI, SecurityError) as error:  # websockets followed a redirect, and not to a socket
+        raise NotTarko(f"{url} answers with a redirect: is the address right?") from error
     except (ConnectionClosed, InvalidHandshake, EOFError) as error:
         raise lost(url, error) from error
     except (ConnectionRefusedError, TimeoutError) as error:
@@ -154,9 +164,18 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
     return float(said) if said.isascii() and said.isdigit() else None
 
 
+def event_source(answer: httpx.Response) -> EventSource:
+    """The blocks of an event stream. It is UTF-8 whatever its headers say, and a mark at its beginning is no text."""
+    answer.encoding = "utf-8-sig"
+    return EventSource(answer)
+
+
 def frame_of(sent: ServerSentEvent) -> Frame:
     """A block of an event stream. Raises NotTarko when its data is no event."""
-    return Frame(sent.id or None, Event.read(sent.data) if sent.data else None, sent.retry)
+    retry = (
+        sent.retry if sent.retry is not None and sent.retry >= 0 else None
+    )  # httpx-sse takes a sign for a digit
+    return Frame(sent.id or None, Event.read(sent.data) if sent.data else None, retry)
 
 
 def frame_on_socket(message: str | bytes) -> Frame:

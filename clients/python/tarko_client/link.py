@@ -1,7 +1,8 @@
 """The life of a link that breaks and comes back, without I/O: when to try again, and what to tell an onlooker.
 
 How long to wait after a loss: the server's `retry:`, doubled with each failure in a row, with jitter; never sooner than
-`retry:` or a `Retry-After` asks, the latter with jitter on top because it is the same for everybody.
+`retry:` or a `Retry-After` asks, the latter with jitter on top because it is the same for everybody; and within an hour,
+whatever they ask.
 """
 
 import random
@@ -11,6 +12,9 @@ from typing import Literal
 
 from tarko_client.errors import ClientError
 from tarko_client.reading import Frame
+
+LONGEST_ASKED = 3600.0
+"""The longest pause that a server can ask for, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ def delay(
 ) -> float:
     """How long to wait after so many failures in a row; `jitter` lies between 0 and 1. All in seconds."""
     grown = min(base * (1 << min(failures, 16)), longest)
-    return max((retry_after or 0.0) + grown * (0.5 + jitter / 2), retry)
+    return max(min(retry_after or 0.0, LONGEST_ASKED) + grown * (0.5 + jitter / 2), retry)
 
 
 class Link:
@@ -79,7 +83,7 @@ class Link:
         answers so.
         """
         if frame.retry is not None:
-            self._base = self._retry = frame.retry / 1000
+            self._base = self._retry = min(frame.retry, LONGEST_ASKED * 1000) / 1000
         if frame.cursor or frame.event:
             self.heard()
 

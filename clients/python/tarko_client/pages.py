@@ -69,7 +69,7 @@ def read_items(text: str, name: str) -> tuple[list[tuple[str, Any]], dict[str, A
     """
     try:
         items, rest = _read_object(text, name)
-    except (ValueError, IndexError) as error:
+    except (ValueError, IndexError, RecursionError) as error:
         _refuse(name, error)
     if items is None:
         _refuse(name)

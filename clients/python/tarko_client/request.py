@@ -66,7 +66,7 @@ def given(**fields: Any) -> dict[str, Any]:
 def _object(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise NotTarko(f"The server's answer should be a JSON object, but is {text[:80]!r}.")

@@ -4,7 +4,7 @@ import { ClientError } from "./errors.js";
 import type { AgentEvent } from "./events.js";
 import type { Created, CreateSession, SessionItem } from "./generated.js";
 import type { Request } from "./http.js";
-import { SESSIONS, ask, lost, objectOf } from "./http.js";
+import { Exchange, SESSIONS, lost, objectOf } from "./http.js";
 import type { Backoff, OnState } from "./link.js";
 import { Link } from "./link.js";
 import type { Frame, Opening, Reading } from "./reading.js";
@@ -78,9 +78,13 @@ export class Client {
 
   /** Asks once; the answer is an object, in which `field` is there. */
   async call<T>(request: Request, { signal }: Stoppable, field?: string): Promise<T> {
-    const stop = signal ?? new AbortController().signal;
-    const answer = await ask(this.url, request, this.#headers, stop);
-    return (await objectOf(this.url, answer, stop, field)) as T;
+    const exchange = new Exchange(this.url, signal);
+    try {
+      await exchange.ask(request, this.#headers);
+      return objectOf(this.url, await exchange.text(), field) as T;
+    } finally {
+      exchange.close();
+    }
   }
 
   /** Asks until there is an answer, or no hope of one. */

@@ -1,11 +1,12 @@
 /** Requests over `fetch`, and what the answers mean. */
 
-import { ClientError, ConnectionLost, NotTarko, Refused } from "./errors.js";
+import type { ClientError } from "./errors.js";
+import { ConnectionLost, NotTarko, Refused } from "./errors.js";
 import { isObject } from "./events.js";
 
 export const SESSIONS = "/api/v1/sessions";
 /** The server speaks far more often than this: a connection that has been silent for so long is lost. */
-export const SILENCE_MS = 60_000;
+const SILENCE_MS = 60_000;
 const BETWEEN = new Set([429, 502, 503, 504]);
 
 /** A request. With a body it is a POST of JSON. */
@@ -16,20 +17,80 @@ export interface Request {
   headers?: Record<string, string>;
 }
 
-/** Asks, and returns an answer that is a success. Throws ConnectionLost, Refused, NotTarko, or the signal's reason. */
-export async function ask(
+/**
+ * One request and its answer. It ends with the caller's signal, or as lost when the server says nothing for too long
+ * while somebody waits for it. Its methods throw ConnectionLost, Refused, NotTarko, or the signal's reason.
+ */
+export class Exchange {
+  readonly #end = new AbortController();
+  readonly #stop: () => void;
+  #body: ReadableStreamDefaultReader<Uint8Array> | undefined;
+
+  constructor(
+    private readonly base: string,
+    private readonly signal: AbortSignal | undefined,
+  ) {
+    signal?.throwIfAborted();
+    this.#stop = () => this.#end.abort(signal?.reason);
+    signal?.addEventListener("abort", this.#stop, { once: true });
+  }
+
+  /** Asks, and returns an answer that is a success. */
+  async ask(request: Request, headers: Record<string, string>): Promise<Response> {
+    const answer = await this.#heard(() => fetch(...asFetched(this.base, request, headers, this.#end.signal)));
+    this.#body = answer.body?.getReader();
+    if (!answer.ok) throw refusal(this.base, answer.status, answer.headers.get("Retry-After"), await this.text());
+    return answer;
+  }
+
+  /** The next bytes of the answer; undefined at its end. */
+  async bytes(): Promise<Uint8Array | undefined> {
+    const body = this.#body;
+    return body && (await this.#heard(() => body.read())).value;
+  }
+
+  /** The rest of the answer. */
+  async text(): Promise<string> {
+    const decoder = new TextDecoder();
+    let text = "";
+    for (let bytes = await this.bytes(); bytes; bytes = await this.bytes()) text += decoder.decode(bytes, { stream: true });
+    return text + decoder.decode();
+  }
+
+  /** Lets the connection go. */
+  close(): void {
+    this.signal?.removeEventListener("abort", this.#stop);
+    this.#end.abort();
+  }
+
+  async #heard<T>(work: () => Promise<T>): Promise<T> {
+    const silent = () => this.#end.abort(lost(this.base, "the server has gone silent"));
+    const watch = setTimeout(silent, SILENCE_MS);
+    try {
+      return await work();
+    } catch (cause) {
+      if (this.#end.signal.aborted) throw this.#end.signal.reason;
+      throw lost(this.base, reasonOf(cause), cause);
+    } finally {
+      clearTimeout(watch);
+    }
+  }
+}
+
+function asFetched(
   base: string,
   request: Request,
   headers: Record<string, string>,
   signal: AbortSignal,
-): Promise<Response> {
+): [string, RequestInit] {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(request.params ?? {})) {
     if (value !== undefined) query.set(name, String(value));
   }
   const url = `${base}${request.path}${query.size > 0 ? `?${query}` : ""}`;
-  const answer = await withoutLoss(base, signal, () =>
-    fetch(url, {
+  return [
+    url,
+    {
       method: request.body === undefined ? "GET" : "POST",
       headers: {
         ...(request.body === undefined ? {} : { "Content-Type": "application/json" }),
@@ -39,25 +100,10 @@ export async function ask(
       body: request.body === undefined ? null : JSON.stringify(request.body),
       credentials: "same-origin",
       cache: "no-store",
-      redirect: "error",
+      redirect: "manual", // no Tarko server sends one: it is an answer like any other that is not its
       signal,
-    }),
-  );
-  if (!answer.ok) {
-    const body = await withoutLoss(base, signal, () => answer.text());
-    throw refusal(base, answer.status, answer.headers.get("Retry-After"), body);
-  }
-  return answer;
-}
-
-/** What a promise of `fetch` gives; what it throws is a lost connection, unless the signal asked for it. */
-export async function withoutLoss<T>(base: string, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
-  try {
-    return await work();
-  } catch (cause) {
-    if (signal.aborted || cause instanceof ClientError) throw cause;
-    throw lost(base, reasonOf(cause), cause);
-  }
+    },
+  ];
 }
 
 export function lost(base: string, reason: string, cause?: unknown): ConnectionLost {
@@ -82,7 +128,8 @@ export function refusal(base: string, httpStatus: number, retryAfter: string | n
     // A proxy's own answer: the server behind it may be restarting.
     return new Refused(`${base} answers ${httpStatus}.`, { code: "bad_gateway", httpStatus, retryAfterMs });
   }
-  return new NotTarko(`${base} answers ${httpStatus} without the JSON of a Tarko server: is the address right?`);
+  const answers = httpStatus === 0 ? "with a redirect" : httpStatus; // a browser hides its status
+  return new NotTarko(`${base} answers ${answers} without the JSON of a Tarko server: is the address right?`);
 }
 
 function parsed(text: string): unknown {
@@ -94,13 +141,8 @@ function parsed(text: string): unknown {
 }
 
 /** The object that is answered. Throws NotTarko when it is none, or has not this field. */
-export async function objectOf(
-  base: string,
-  answer: Response,
-  signal: AbortSignal,
-  field?: string,
-): Promise<Record<string, unknown>> {
-  const found = parsed(await withoutLoss(base, signal, () => answer.text()));
+export function objectOf(base: string, text: string, field?: string): Record<string, unknown> {
+  const found = parsed(text);
   if (!isObject(found) || (field !== undefined && !(field in found))) {
     throw new NotTarko(`The answer of ${base} is not that of a Tarko server: is the address right?`);
   }

@@ -2,7 +2,8 @@
  * The life of a link that breaks and comes back, without I/O: when to try again, and what to tell an onlooker.
  *
  * How long to wait after a loss: the server's `retry:`, doubled with each failure in a row, with jitter; never sooner
- * than `retry:` or a `Retry-After` asks, the latter with jitter on top because it is the same for everybody.
+ * than `retry:` or a `Retry-After` asks, the latter with jitter on top because it is the same for everybody; and within
+ * an hour, whatever they ask: a timer that is set to more than 24 days goes off at once.
  */
 
 import type { ClientError } from "./errors.js";
@@ -26,6 +27,9 @@ export type ConnectionState =
   | { name: "waiting"; error: ClientError; ms: number }
   | { name: "closed"; error?: unknown };
 
+/** The longest pause that a server can ask for. */
+const LONGEST_ASKED_MS = 3_600_000;
+
 export type OnState = (state: ConnectionState) => void;
 
 /** How long to wait after so many failures in a row, in milliseconds; `jitter` lies between 0 and 1. */
@@ -36,7 +40,8 @@ export function delay(
   asked: { longestMs: number; retryMs?: number; retryAfterMs?: number | undefined },
 ): number {
   const grown = Math.min(baseMs * 2 ** Math.min(failures, 16), asked.longestMs);
-  return Math.max((asked.retryAfterMs ?? 0) + grown * (0.5 + jitter / 2), asked.retryMs ?? 0);
+  const within = (ms = 0) => Math.min(ms, LONGEST_ASKED_MS);
+  return Math.max(within(asked.retryAfterMs) + grown * (0.5 + jitter / 2), within(asked.retryMs));
 }
 
 /** One reader's link. Tells each change of its state once. */

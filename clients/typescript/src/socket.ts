@@ -80,7 +80,9 @@ class Inbox {
   wasOpen = false;
   /** Why the socket ended. */
   loss: ClientError;
-  readonly #unread: string[] = [];
+  #unread: string[] = [];
+  /** How many of them have been read: taking the first out of a long list moves all the others. */
+  #read = 0;
   #size = 0;
   #isOver = false;
   #reason: unknown;
@@ -111,14 +113,18 @@ class Inbox {
 
   /** The next message; undefined when there will be none. Throws the reason that `end` was given. */
   async next(): Promise<string | undefined> {
-    while (this.#unread.length === 0 && !this.#isOver) {
+    while (this.#read === this.#unread.length && !this.#isOver) {
+      this.#unread = [];
+      this.#read = 0;
       await new Promise<void>((wake) => {
         this.#wake = wake;
       });
     }
     if (this.#reason !== undefined) throw this.#reason;
-    const text = this.#unread.shift();
-    this.#size -= text?.length ?? 0;
+    const text = this.#unread[this.#read];
+    if (text === undefined) return undefined;
+    this.#unread[this.#read++] = ""; // it is not held any longer
+    this.#size -= text.length;
     return text;
   }
 
@@ -138,7 +144,7 @@ class Inbox {
     this.#unread.push(text);
     this.#size += text.length;
     this.#wake();
-    if (this.#size > MOST_UNREAD && this.#unread.length > 1) this.#lose("events came faster than they were read");
+    if (this.#size > MOST_UNREAD && this.#unread.length - this.#read > 1) this.#lose("events came faster than they were read");
   }
 
   #keepWatch(): void {

@@ -3,7 +3,7 @@
 import { NotTarko } from "./errors.js";
 import { readEvent } from "./events.js";
 import type { Request } from "./http.js";
-import { SILENCE_MS, ask, lost, withoutLoss } from "./http.js";
+import { Exchange } from "./http.js";
 import type { Frame } from "./reading.js";
 import type { Block } from "./sse.js";
 import { BlockReader } from "./sse.js";
@@ -17,46 +17,18 @@ export async function* streamFrames(
   headers: Record<string, string>,
   signal: AbortSignal | undefined,
 ): AsyncGenerator<Frame, void, undefined> {
-  signal?.throwIfAborted();
-  const connection = new AbortController();
-  const stop = () => connection.abort(signal?.reason);
-  signal?.addEventListener("abort", stop, { once: true });
-  const watch = new Watch(() => connection.abort(lost(base, "the server has gone silent")));
+  const exchange = new Exchange(base, signal);
   try {
-    const answer = await ask(base, request, { ...HEADERS, ...headers }, connection.signal);
-    if (!answer.headers.get("Content-Type")?.startsWith("text/event-stream") || answer.body === null) {
+    const answer = await exchange.ask(request, { ...HEADERS, ...headers });
+    if (!answer.headers.get("Content-Type")?.startsWith("text/event-stream")) {
       throw new NotTarko(`${base} does not answer with events: is it a Tarko server?`);
     }
-    const body = answer.body.getReader();
     const blocks = new BlockReader();
-    for (;;) {
-      const { done, value } = await withoutLoss(base, connection.signal, () => body.read());
-      if (done) return;
-      watch.reset();
-      for (const block of blocks.take(value)) yield frameOf(block);
+    for (let bytes = await exchange.bytes(); bytes; bytes = await exchange.bytes()) {
+      for (const block of blocks.take(bytes)) yield frameOf(block);
     }
   } finally {
-    watch.stop();
-    signal?.removeEventListener("abort", stop);
-    connection.abort();
-  }
-}
-
-/** Calls when nothing was heard for too long. */
-class Watch {
-  #timer: ReturnType<typeof setTimeout> | undefined;
-
-  constructor(private readonly act: () => void) {
-    this.reset();
-  }
-
-  reset(): void {
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(this.act, SILENCE_MS);
-  }
-
-  stop(): void {
-    clearTimeout(this.#timer);
+    exchange.close();
   }
 }
 

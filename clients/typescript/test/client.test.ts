@@ -152,6 +152,33 @@ test("a signal stops a reader that is between two connections", async () => {
   await assert.rejects(client.session("s").follow({ signal: stop.signal, onState }).next(), /enough/);
 });
 
+test("a server that falls silent in mid-answer is lost, a reader that takes its time is not", async (context) => {
+  const begins: Reply = (answer) => answer.writeHead(200).write('{"session":');
+  const speaks: Reply = (answer) => {
+    answer.writeHead(200, { "Content-Type": "text/event-stream" });
+    answer.write('data: {"id":"evt_s_1","type":"x"}\n\n');
+    setImmediate(() => answer.write('data: {"id":"evt_s_2","type":"x"}\n\n'));
+  };
+  const { asked, client } = await serve(context, begins, speaks);
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  const silent = assert.rejects(client.session("s").details(), /gone silent/);
+  while (asked.length === 0) await new Promise(setImmediate);
+  context.mock.timers.tick(60_000);
+  await silent;
+  const states: string[] = [];
+  const events = client.session("s").follow({ onState: ({ name }) => states.push(name) });
+  await events.next();
+  context.mock.timers.tick(600_000);
+  assert.equal((await events.next()).value?.id, "evt_s_2");
+  assert.deepEqual(states, ["connecting", "live"]);
+  await events.return();
+});
+
+test("a redirect is no answer of a Tarko server, and not waited out", async (context) => {
+  const { client } = await serve(context, says("", 302, { Location: "/login" }));
+  await assert.rejects(client.session("s").follow({ backoff: { tries: 0 } }).next(), NotTarko);
+});
+
 test("a page is no event stream", async (context) => {
   const { client } = await serve(context, says("<html>"));
   await assert.rejects(client.session("s").follow().next(), NotTarko);

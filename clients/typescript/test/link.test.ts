@@ -21,6 +21,13 @@ test("a pause is bounded and never shorter than asked", () => {
   assert.equal(delay(1000, 3, 1, { longestMs: 30_000, retryAfterMs: 7000 }), 15_000);
 });
 
+test("whatever is asked, a timer can wait so long", () => {
+  for (const asked of [{ retryMs: 3e9 }, { retryAfterMs: 3e9 }, { retryAfterMs: Infinity }]) {
+    const ms = delay(1000, 0, 1, { longestMs: 30_000, ...asked });
+    assert.ok(ms >= 3_600_000 && ms < 2 ** 31, `${ms}`);
+  }
+});
+
 test("the server says how long to wait, and failures double it", () => {
   const link = new Link({}, undefined, () => 1);
   link.take({ retryMs: 500 });

@@ -50,6 +50,21 @@ test("more than can be held is not held: the socket is closed, and what came is 
   await assert.rejects(frames.next(), /faster than they were read/);
 });
 
+test("many messages that lie unread take time in proportion", async () => {
+  const { socket, frames } = follow();
+  const first = frames.next();
+  socket.onopen?.({} as never);
+  const count = 100_000;
+  for (let place = 1; place <= count; place += 1) socket.onmessage?.({ data: spelled(place) });
+  const began = performance.now();
+  assert.equal((await first).value?.cursor, "evt_s_1");
+  for (let place = 2; place <= count; place += 1) await frames.next();
+  assert.ok(performance.now() - began < 3000);
+  socket.onmessage?.({ data: spelled(count + 1) });
+  assert.equal((await frames.next()).value?.cursor, `evt_s_${count + 1}`);
+  await frames.return();
+});
+
 test("a silent server is asked for a sign of life, then given up", async (context) => {
   context.mock.timers.enable({ apis: ["setTimeout"] });
   const { socket, frames } = follow();

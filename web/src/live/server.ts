@@ -4,6 +4,14 @@ import { Client, ClientError, Refused } from "../model/client.js";
 
 export const client = new Client({ backoff: { baseMs: 500, longestMs: 8000 } });
 
+/** Which server this is; the first of its agents is that of new sessions. */
+export interface Overview {
+  version: string;
+  agents: string[];
+  replicas: { id: string; beatAgeMs: number; isThis: boolean }[];
+  settings: { name: string; value: string; description: string; isDefault: boolean }[];
+}
+
 /** What went wrong, for people. Whoever is not logged in is led to the login, and back to where they were. */
 export function explain(error: unknown): string {
   if (error instanceof Refused && error.httpStatus === 401) logIn();
@@ -16,11 +24,18 @@ export function isStop(error: unknown): boolean {
   return error instanceof DOMException && error.name === "AbortError";
 }
 
-/** Asks for something that is no session's. Throws an Error for people. */
+/** Asks for something that is no session's. Throws what `fetch` throws. */
 export async function look(path: string, signal?: AbortSignal): Promise<Response> {
   const answer = await fetch(path, { cache: "no-store", ...(signal ? { signal } : {}) });
   if (answer.status === 401) logIn();
   return answer;
+}
+
+/** How far the server's clock is ahead of this machine's, in milliseconds. */
+export async function clockOffset(signal: AbortSignal): Promise<number> {
+  const asked = Date.now();
+  const { timestamp } = (await (await look("/api/v1/health", signal)).json()) as { timestamp: number };
+  return timestamp - (asked + Date.now()) / 2;
 }
 
 function logIn(): void {

@@ -56,7 +56,7 @@ export class LiveSession {
   #wasLive = false;
   #frame = 0;
   #stop: AbortController | undefined;
-  #lastKey: { text: string; key: string } | undefined;
+  #lastKey: { asked: string; key: string } | undefined;
 
   constructor(
     readonly id: string,
@@ -97,10 +97,11 @@ export class LiveSession {
     this.connect();
   }
 
-  /** Asks; returns when the log, or the queue, has it. The same text after a failure is the same query. */
-  async send(text: string, query: Query = text): Promise<void> {
-    const key = this.#lastKey?.text === text ? this.#lastKey.key : newKey();
-    this.#lastKey = { text, key };
+  /** Asks; returns when the log, or the queue, has it. The same words and pictures after a failure are the same query. */
+  async send(query: Query): Promise<void> {
+    const asked = JSON.stringify(query);
+    const key = this.#lastKey?.asked === asked ? this.#lastKey.key : newKey();
+    this.#lastKey = { asked, key };
     const backoff = { tries: 2, baseMs: 300, longestMs: 1000 };
     const hangUp = new AbortController();
     const stream = this.#session.stream(query, { key, onBusy: "queue", backoff, signal: hangUp.signal });
@@ -190,7 +191,7 @@ export class LiveSession {
     this.#pending = [];
     const before = this.state.get().conversation;
     const conversation = fold(before, pending);
-    this.#events.push(...pending.filter(({ id }) => (placeOf(id) ?? 0) > before.lastPlace));
+    for (const event of pending) if ((placeOf(event.id) ?? 0) > before.lastPlace) this.#events.push(event);
     if (conversation.runningTurn !== before.runningTurn) this.#turned(conversation);
     this.state.set({ conversation });
   }

@@ -1,6 +1,7 @@
 /** The list of sessions: newest first. It is read again every few seconds while somebody looks, and on every change. */
 
 import type { SessionItem } from "../model/client.js";
+import { oneLine } from "../model/text.js";
 import { client, explain } from "./server.js";
 import { Store } from "./store.js";
 
@@ -83,6 +84,7 @@ export class Sessions {
   }
 }
 
+/** A session's name, made harmless, or a word for none. */
 export function titleOf(session: Pick<SessionItem, "name">): string {
-  return session.name || "Untitled";
+  return oneLine(session.name ?? "") || "Untitled";
 }

@@ -98,8 +98,6 @@ export interface Block {
 export interface Conversation {
   readonly blocks: readonly Block[];
   readonly lastPlace: number;
-  readonly lastId: string | undefined;
-  readonly agent: string | undefined;
   /** The turn that runs. */
   readonly runningTurn: string | undefined;
   /** The session was deleted. */
@@ -109,8 +107,6 @@ export interface Conversation {
 export const EMPTY: Conversation = {
   blocks: [],
   lastPlace: 0,
-  lastId: undefined,
-  agent: undefined,
   runningTurn: undefined,
   isOver: false,
 };
@@ -153,7 +149,6 @@ class Folding {
       this.#own.blocks = [...this.#own.blocks];
     }
     this.#own.lastPlace = place;
-    this.#own.lastId = event.id;
     const base = { key: event.id, place, at: event.timestamp };
     if (event.metadata?.source === "client") this.#beside(event, base);
     else if (!this.#takeOfTurn(event, base)) this.#add({ ...base, kind: "other", type: event.type, data: event.data });
@@ -165,8 +160,8 @@ class Folding {
 
   /** What begins and ends sessions and turns. */
   #takeFrame(event: AgentEvent, base: Base): boolean {
-    if (isEvent(event, "session_start")) this.#own.agent = event.data.agentName;
-    else if (isEvent(event, "session_end")) {
+    if (isEvent(event, "session_start")) return true;
+    if (isEvent(event, "session_end")) {
       this.#own.isOver = true;
       this.#own.runningTurn = undefined;
     } else if (isEvent(event, "user_message")) {

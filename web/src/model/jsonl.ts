@@ -1,6 +1,10 @@
-/** A session's events as a file: an envelope a line. Pure. */
+/**
+ * A session's events as a file: an envelope a line. Pure.
+ *
+ * Anybody may have written the file: of a known type is only what has the fields that make it so.
+ */
 
-import type { AgentEvent } from "./client.js";
+import type { AgentEvent, KnownType } from "./client.js";
 import { placeOf } from "./client.js";
 
 /** What a file holds, in the log's order; `skipped` counts the lines that are no events. */
@@ -30,10 +34,34 @@ function eventOf(line: string): AgentEvent | undefined {
   try {
     const found: unknown = JSON.parse(line);
     if (typeof found !== "object" || found === null) return undefined;
-    const { id, type, timestamp } = found as Partial<AgentEvent>;
-    const isEvent = typeof id === "string" && placeOf(id) !== undefined && typeof type === "string";
-    return isEvent && typeof timestamp === "number" ? (found as AgentEvent) : undefined;
+    const { id, type, timestamp, data } = found as Partial<AgentEvent>;
+    if (typeof id !== "string" || placeOf(id) === undefined || typeof type !== "string") return undefined;
+    return Number.isFinite(timestamp) && hasFields(type, data) ? (found as AgentEvent) : undefined;
   } catch {
     return undefined;
   }
+}
+
+/** What the fields of known types are; more may be there. */
+const FIELDS: Record<KnownType, Record<string, "string" | "number" | "boolean">> = {
+  session_start: { agentName: "string" },
+  session_end: {},
+  user_message: {},
+  agent_run_start: { turnId: "string" },
+  agent_run_end: { turnId: "string", status: "string", elapsedMs: "number" },
+  assistant_message_start: { messageId: "string" },
+  assistant_message_delta: { messageId: "string", delta: "string" },
+  assistant_message: { messageId: "string", content: "string" },
+  assistant_thinking_delta: { messageId: "string", delta: "string" },
+  assistant_thinking_message: { messageId: "string", content: "string", durationMs: "number" },
+  tool_call: { id: "string", name: "string" },
+  tool_execution_start: { toolCallId: "string", name: "string" },
+  tool_result: { toolCallId: "string", name: "string", success: "boolean", elapsedMs: "number" },
+  error: { error: "string", code: "string" },
+};
+
+function hasFields(type: string, data: unknown): boolean {
+  if (!Object.hasOwn(FIELDS, type)) return true;
+  if (typeof data !== "object" || data === null) return false;
+  return Object.entries(FIELDS[type as KnownType]).every(([name, kind]) => typeof (data as Record<string, unknown>)[name] === kind);
 }

@@ -2,15 +2,18 @@
 
 const ESCAPES = /\u001b(?:\[[0-?]*[ -/]*[@-~]|\][^\u0007\u001b]*(?:\u0007|\u001b\\)|[@-Z\\-_])/g;
 const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f]/g;
+/** Marks that would pile up over the lines above: no writing puts more than a few on a sign. */
+const PILES = /(\p{M}{8})\p{M}+/gu;
 const DIRECTIONS = /[\u202a-\u202e\u2066-\u2069]/g;
 
-/** Text without a terminal's colours; other control characters and turns of direction become visible. */
+/** Text without a terminal's colours; other control characters and turns of direction become visible, marks stay low. */
 export function visible(text: string): string {
   return text
     .replace(/\r\n/g, "\n")
     .replace(ESCAPES, "")
     .replace(CONTROLS, (sign) => (sign === "\u007f" ? "\u2421" : String.fromCharCode(0x2400 + sign.charCodeAt(0))))
-    .replace(DIRECTIONS, "\u25a1");
+    .replace(DIRECTIONS, "\u25a1")
+    .replace(PILES, "$1");
 }
 
 /** A line that names something: one line, no longer than `longest` signs. */
@@ -38,6 +41,11 @@ export function age(ms: number): string {
   if (minutes < 60) return `${Math.floor(minutes)} min`;
   if (minutes < 24 * 60) return `${Math.floor(minutes / 60)} h`;
   return `${Math.floor(minutes / (24 * 60))} d`;
+}
+
+/** A number of things: "1 event", "1,200 events". */
+export function count(number: number, what: string): string {
+  return `${number.toLocaleString("en")} ${what}${number === 1 ? "" : "s"}`;
 }
 
 /** A size: "512 B", "1.4 kB", "5.0 MB". */

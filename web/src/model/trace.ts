@@ -155,7 +155,7 @@ class Tracing {
     this.#closeSpeech(at);
     const content = isEvent(event, "assistant_message") ? event.data.content : "";
     if (last || content === "" || this.#beats.length > 0) return;
-    const { ttftMs, ttltMs } = event.metadata;
+    const { ttftMs, ttltMs } = event.metadata ?? {}; // a file may leave them out
     const length = typeof ttftMs === "number" && typeof ttltMs === "number" ? Math.max(0, ttltMs - ttftMs) : 0;
     const start = Math.max(0, at - length);
     this.#characters += content.length;

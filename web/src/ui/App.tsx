@@ -1,5 +1,6 @@
 /** The page: which session is shown in which view, and what the parts tell each other. The address carries both. */
 
+import type { ReactNode } from "react";
 import { useCallback, useEffect, useMemo, useState } from "react";
 import { hasPointer, memory, useHidden, useRoute } from "../live/browser.js";
 import { client, explain } from "../live/server.js";
@@ -13,6 +14,7 @@ import { hashOf } from "../model/route.js";
 import { nameFrom } from "../model/text.js";
 import { Conversation } from "./Conversation.js";
 import { EventsView } from "./Events.js";
+import { Guard } from "./Guard.js";
 import { Header } from "./Header.js";
 import { Home } from "./Home.js";
 import { ReplayView } from "./Replay.js";
@@ -62,7 +64,7 @@ export function App() {
       const session = await client.create({ name: nameFrom(text) || "Pictures" });
       refresh();
       // The session's own connection tells what comes of it; a query that was refused is given back there.
-      new LiveSession(session.id, transport).send(text, query).catch((error: unknown) => {
+      new LiveSession(session.id, transport).send(query).catch((error: unknown) => {
         setDraft({ id: session.id, text, problem: explain(error) });
       });
       location.hash = hashOf(session.id);
@@ -94,19 +96,25 @@ export function App() {
         />
         {route.name === "home" && <Home onSend={begin} transport={transport} onTransport={changeTransport} isFocused={hasPointer()} />}
         {route.name === "server" && <ServerView isHidden={isHidden} />}
-        {live && view === "conversation" && (
-          <Conversation
-            key={`conversation ${live.id} ${draft?.id === live.id}`}
-            live={live}
-            transport={transport}
-            onTransport={changeTransport}
-            onTurn={refresh}
-            draft={draft?.id === live.id ? draft : undefined}
-          />
+        {live && (
+          <Guard key={`${view} ${live.id}`}>
+            <Unless live={live}>
+              {view === "conversation" && (
+                <Conversation
+                  key={String(draft?.id === live.id)}
+                  live={live}
+                  transport={transport}
+                  onTransport={changeTransport}
+                  onTurn={refresh}
+                  draft={draft?.id === live.id ? draft : undefined}
+                />
+              )}
+              {view === "timeline" && <TimelineView live={live} target={target(route)} />}
+              {view === "events" && <EventsView live={live} target={target(route)} />}
+              {view === "replay" && <ReplayView live={live} />}
+            </Unless>
+          </Guard>
         )}
-        {live && view === "timeline" && <TimelineView key={`timeline ${live.id}`} live={live} target={target(route)} />}
-        {live && view === "events" && <EventsView key={`events ${live.id}`} live={live} target={target(route)} />}
-        {live && view === "replay" && <ReplayView key={`replay ${live.id}`} live={live} />}
       </main>
       <Title live={live} sessions={sessions} />
     </div>
@@ -115,6 +123,20 @@ export function App() {
 
 function target(route: ReturnType<typeof useRoute>): string | undefined {
   return route.name === "session" ? route.target : undefined;
+}
+
+/** The view, or why there is nothing to see: a session that is not there, or no longer. */
+function Unless({ live, children }: { live: LiveSession; children: ReactNode }) {
+  const { problem, conversation } = useStore(live.state);
+  if (problem === "" || conversation.lastPlace > 0) return children;
+  return (
+    <div className="empty">
+      <p role="alert">{problem}</p>
+      <p>
+        <a href="#">Begin a new session</a>
+      </p>
+    </div>
+  );
 }
 
 /** What the browser's tab says. */

@@ -32,11 +32,11 @@ export function Conversation({ live, transport, onTransport, onTurn, draft }: Pr
   const said = useAnnouncement(conversation.runningTurn, () => lastWords(live.state.get().conversation));
   useEffect(onTurn, [runningTurn, onTurn]);
 
-  const send = async (text: string, query: Query) => {
+  const send = async (_: string, query: Query) => {
     setTrouble("");
     showEnd();
     try {
-      await live.send(text, query);
+      await live.send(query);
     } catch (error) {
       setTrouble(explain(error));
       throw error;

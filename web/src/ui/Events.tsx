@@ -9,7 +9,7 @@ import { useStore } from "../live/store.js";
 import type { AgentEvent } from "../model/client.js";
 import { placeOf } from "../model/client.js";
 import { curlFrom } from "../model/curl.js";
-import { oneLine } from "../model/text.js";
+import { count, oneLine } from "../model/text.js";
 import { Icon } from "./Icons.js";
 import { Inspector } from "./Inspector.js";
 import { copy } from "./Prose.js";
@@ -196,10 +196,6 @@ function summaryOf(data: unknown, longest = 160): string {
     length += word.length;
   }
   return oneLine(parts.join(" · "), longest);
-}
-
-function count(number: number, what: string): string {
-  return `${number.toLocaleString("en")} ${what}${number === 1 ? "" : "s"}`;
 }
 
 interface BarProps {

@@ -123,18 +123,20 @@ function Named({ live, sessions }: { live: LiveSession; sessions: Sessions }) {
       <h1 id="title">
         <bdi>{title}</bdi>
       </h1>
-      <button type="button" className="bare" aria-label="Rename the session" onClick={() => setEditing(true)}>
-        <Icon name="pencil" />
-      </button>
       {listed && (
-        <span className="tags">
-          <span className="agent">{listed.agent}</span>
-          {listed.tags.map((tag) => (
-            <span key={tag} className="tag">
-              <bdi>{tag}</bdi>
-            </span>
-          ))}
-        </span>
+        <>
+          <button type="button" className="bare" aria-label="Rename the session" onClick={() => setEditing(true)}>
+            <Icon name="pencil" />
+          </button>
+          <span className="tags">
+            <span className="agent">{listed.agent}</span>
+            {listed.tags.map((tag) => (
+              <span key={tag} className="tag">
+                <bdi>{tag}</bdi>
+              </span>
+            ))}
+          </span>
+        </>
       )}
       {problem && <span role="alert">{problem}</span>}
     </div>

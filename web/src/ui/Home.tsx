@@ -1,8 +1,9 @@
 /** What a first visitor sees: a field to write in, and what can be asked. */
 
-import { useState } from "react";
+import { useEffect, useState } from "react";
 import type { Query } from "../model/client.js";
-import { explain } from "../live/server.js";
+import type { Overview } from "../live/server.js";
+import { explain, look } from "../live/server.js";
 import type { Transport } from "../live/session.js";
 import { Composer } from "./Composer.js";
 
@@ -22,12 +23,16 @@ interface Props {
 
 export function Home({ onSend, transport, onTransport, isFocused }: Props) {
   const [problem, setProblem] = useState("");
+  const [isSending, setSending] = useState(false);
+  const isDemo = useIsDemo();
   const send = async (text: string, query: Query) => {
     setProblem("");
+    setSending(true);
     try {
       await onSend(text, query);
     } catch (error) {
       setProblem(explain(error));
+      setSending(false);
       throw error;
     }
   };
@@ -39,17 +44,21 @@ export function Home({ onSend, transport, onTransport, isFocused }: Props) {
           Every event is stored before it is shown. Reload, lose the connection, open a second tab: the conversation is all
           there, and goes on.
         </p>
-        <p className="small">The demo agent knows these, among others:</p>
-        <ul className="suggestions">
-          {SUGGESTIONS.map(([text, what]) => (
-            <li key={text}>
-              <button type="button" onClick={() => void send(text, text).catch(() => {})}>
-                <code>{text}</code>
-                <span>{what}</span>
-              </button>
-            </li>
-          ))}
-        </ul>
+        {isDemo && (
+          <>
+            <p className="small">The demo agent knows these, among others:</p>
+            <ul className="suggestions">
+              {SUGGESTIONS.map(([text, what]) => (
+                <li key={text}>
+                  <button type="button" disabled={isSending} onClick={() => void send(text, text).catch(() => {})}>
+                    <code>{text}</code>
+                    <span>{what}</span>
+                  </button>
+                </li>
+              ))}
+            </ul>
+          </>
+        )}
       </div>
       <Composer
         place="new"
@@ -65,4 +74,17 @@ export function Home({ onSend, transport, onTransport, isFocused }: Props) {
       />
     </div>
   );
+}
+
+/** Whether a new session is the demo agent's: other agents know nothing of its words. */
+function useIsDemo(): boolean {
+  const [isDemo, setDemo] = useState(false);
+  useEffect(() => {
+    const stop = new AbortController();
+    look("/api/v1/overview", stop.signal)
+      .then(async (answer) => setDemo(((await answer.json()) as Overview).agents[0] === "demo"))
+      .catch(() => {}); // whoever can't be reached suggests nothing
+    return () => stop.abort();
+  }, []);
+  return isDemo;
 }

@@ -101,19 +101,18 @@ export function picturesOf(content: unknown): string[] {
 }
 
 export function Pictures({ urls }: { urls: readonly string[] }) {
-  const [isBroken, setBroken] = useState(false);
   if (urls.length === 0) return null;
   return (
     <div className="pictures">
-      {urls.map((url, at) =>
-        isBroken ? (
-          <p key={at} className="cut">
-            A picture of {size(url.length * 0.75)} that can't be shown.
-          </p>
-        ) : (
-          <img key={at} src={url} alt={`Picture ${at + 1} of ${urls.length}`} onError={() => setBroken(true)} />
-        ),
-      )}
+      {urls.map((url, at) => (
+        <Picture key={at} url={url} name={`Picture ${at + 1} of ${urls.length}`} />
+      ))}
     </div>
   );
+}
+
+function Picture({ url, name }: { url: string; name: string }) {
+  const [isBroken, setBroken] = useState(false);
+  if (!isBroken) return <img src={url} alt={name} onError={() => setBroken(true)} />;
+  return <p className="cut">A picture of {size(url.length * 0.75)} that can't be shown.</p>;
 }

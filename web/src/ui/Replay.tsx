@@ -7,7 +7,7 @@ import type { LiveSession } from "../live/session.js";
 import type { AgentEvent } from "../model/client.js";
 import { fromJsonl, toJsonl } from "../model/jsonl.js";
 import { reached, Tape } from "../model/replay.js";
-import { duration, oneLine } from "../model/text.js";
+import { count, duration, oneLine, size } from "../model/text.js";
 import { turnsOf } from "../model/trace.js";
 import { Compare } from "./Compare.js";
 import { familyOf } from "./Events.js";
@@ -15,13 +15,15 @@ import { Icon } from "./Icons.js";
 import { BlockView } from "./Items.js";
 
 const MOST_EVENTS = 50_000;
+const MOST_BYTES = 200_000_000;
 const SPEEDS = [0.5, 1, 2, 5, 10, 50];
 const SILENCES = [500, 2000, 10_000, Infinity];
 
 interface Recording {
+  /** Another one for each file. */
+  readonly key: string;
   readonly name: string;
   readonly events: readonly AgentEvent[];
-  readonly isCut: boolean;
   readonly note: string;
 }
 
@@ -41,7 +43,7 @@ export function ReplayView({ live }: { live: LiveSession }) {
           </button>
         </div>
         <p className="small" role="status">
-          {recording ? `${recording.events.length.toLocaleString("en")} events${recording.note}` : progress}
+          {recording ? `${count(recording.events.length, "event")}${recording.note}` : problem === "" && progress}
         </p>
         <button type="button" className="quiet" onClick={read}>
           Read again
@@ -75,8 +77,8 @@ export function ReplayView({ live }: { live: LiveSession }) {
           {problem}
         </p>
       )}
-      {recording && mode === "play" && <Player key={recording.name} recording={recording} />}
-      {recording && mode === "compare" && <Compare turns={turnsOf(recording.events)} />}
+      {recording && mode === "play" && <Player key={recording.key} recording={recording} />}
+      {recording && mode === "compare" && <Compare key={recording.key} turns={turnsOf(recording.events)} />}
     </div>
   );
 }
@@ -86,26 +88,35 @@ function useRecording(live: LiveSession) {
   const [progress, setProgress] = useState("Reading…");
   const [problem, setProblem] = useState("");
   const [run, setRun] = useState(0);
+  const reading = useRef<AbortController>(undefined);
+  const opened = useRef(0);
   useEffect(() => {
     const stop = new AbortController();
+    reading.current = stop;
     readAll(live.id, stop.signal, (count, total) => setProgress(`${count.toLocaleString("en")} events read of ${total}…`))
       .then(({ events, isCut }) => {
         const note = isCut ? ", the first of more" : "";
-        setRecording({ name: live.id, events, isCut, note });
+        setRecording({ key: "log", name: live.id, events, note });
         setProblem("");
       })
       .catch((error: unknown) => isStop(error) || setProblem(explain(error)));
     return () => stop.abort();
   }, [live.id, run]);
   const open = async (file: File) => {
+    if (file.size > MOST_BYTES) {
+      setProblem(`${file.name} is larger than ${size(MOST_BYTES)}: too much to be played here.`);
+      return;
+    }
     const { events, skipped } = fromJsonl(await file.text());
     if (events.length === 0) {
       setProblem(`${file.name} has no events: one envelope of JSON a line is expected.`);
       return;
     }
-    const left = skipped > 0 ? `, ${skipped} lines are no events` : "";
+    const left = skipped > 0 ? `; ${count(skipped, "line")} held no event` : "";
+    reading.current?.abort(); // what is still being read of the log would take its place
     setProblem("");
-    setRecording({ name: file.name.replace(/\.\w+$/, ""), events, isCut: false, note: ` from ${file.name}${left}` });
+    const key = `file ${(opened.current += 1)}`;
+    setRecording({ key, name: file.name.replace(/\.\w+$/, ""), events, note: ` from ${file.name}${left}` });
   };
   return { recording, progress, problem, read: () => setRun(run + 1), open };
 }

@@ -1,6 +1,7 @@
 /** How the server is: health, replicas, what it does, how it is set up. */
 
 import { useEffect, useRef, useState } from "react";
+import type { Overview } from "../live/server.js";
 import { look } from "../live/server.js";
 import type { Figures, Pulse, Scrape } from "../model/metrics.js";
 import { endings, parseMetrics, pulse } from "../model/metrics.js";
@@ -13,13 +14,6 @@ const MOST = 120;
 interface Health {
   uptime: number;
   memory: { used: number; total: number };
-}
-
-interface Overview {
-  version: string;
-  agents: string[];
-  replicas: { id: string; beatAgeMs: number; isThis: boolean }[];
-  settings: { name: string; value: string; description: string; isDefault: boolean }[];
 }
 
 interface Seen {

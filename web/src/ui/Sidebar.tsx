@@ -9,7 +9,7 @@ import { useStore } from "../live/store.js";
 import type { SessionItem } from "../model/client.js";
 import { Refused } from "../model/client.js";
 import { hashOf } from "../model/route.js";
-import { age } from "../model/text.js";
+import { age, count } from "../model/text.js";
 import { Icon } from "./Icons.js";
 
 interface Props {
@@ -70,7 +70,7 @@ export function Sidebar({ sessions, current, isServer, onDeleted }: Props) {
         ))}
       </ul>
       {isLoaded && found.length === 0 && (
-        <p className="none">{words.length > 0 ? "No session has these words." : "No session yet."}</p>
+        <p className="none">{words.length > 0 ? (hasMore ? `None of the newest ${count(all.length, "session")} has these words.` : "No session has these words.") : "No session yet."}</p>
       )}
       {hasMore && words.length === 0 && (
         <button type="button" className="quiet older" onClick={() => sessions.more()}>

@@ -6,7 +6,7 @@
 import type { ReactNode } from "react";
 import { useCallback, useEffect, useImperativeHandle, useLayoutEffect, useRef, useState } from "react";
 
-export const ROW = 32;
+const ROW = 32;
 const TALLEST = 16_000_000;
 const MARGIN = 8;
 

@@ -1,7 +1,7 @@
 /** A turn as a waterfall: what happened when, how long it took, and how fast it spoke. */
 
 import { useEffect, useMemo, useRef, useState } from "react";
-import { client, explain, isStop } from "../live/server.js";
+import { client, clockOffset, explain, isStop } from "../live/server.js";
 import type { LiveSession } from "../live/session.js";
 import { useStore } from "../live/store.js";
 import type { AgentEvent } from "../model/client.js";
@@ -96,7 +96,7 @@ function useTurn(live: LiveSession, turnId: string | undefined, lastPlace: numbe
   return { events, problem, isReading: !isRunning && whole === undefined && problem === "" };
 }
 
-export async function readTurn(sessionId: string, turnId: string, signal: AbortSignal): Promise<AgentEvent[]> {
+async function readTurn(sessionId: string, turnId: string, signal: AbortSignal): Promise<AgentEvent[]> {
   const events: AgentEvent[] = [];
   for await (const page of client.session(sessionId).pages({ turnId, deltas: true }, { signal })) {
     events.push(...page.events);
@@ -105,17 +105,26 @@ export async function readTurn(sessionId: string, turnId: string, signal: AbortS
   return events;
 }
 
+/** The server's time, whose clock wrote the events; before anything until it is known. */
 function useNow(isRunning: boolean): number {
-  const [now, setNow] = useState(Date.now);
+  const [now, setNow] = useState(-Infinity);
   useEffect(() => {
     if (!isRunning) return;
-    const timer = setInterval(() => setNow(Date.now()), 250);
-    return () => clearInterval(timer);
+    const stop = new AbortController();
+    let timer: ReturnType<typeof setInterval> | undefined;
+    const begin = (offset: number) => {
+      if (!stop.signal.aborted) timer = setInterval(() => setNow(Date.now() + offset), 250);
+    };
+    clockOffset(stop.signal).then(begin, () => {}); // unreachable: it stands at the last event
+    return () => {
+      stop.abort();
+      clearInterval(timer);
+    };
   }, [isRunning]);
   return now;
 }
 
-export function Figures({ found, now }: { found: Trace; now: number }) {
+function Figures({ found, now }: { found: Trace; now: number }) {
   const total = found.totalMs ?? Math.max(now - found.origin, found.lastAt) - found.queueMs;
   const spoken = found.beats.length > 1 ? (found.beats.at(-1) ?? 0) - (found.beats[0] ?? 0) : 0;
   const tiles: [string, string][] = [
@@ -203,7 +212,7 @@ function Waterfall({ found, sessionId, now }: { found: Trace; sessionId: string;
                     data-kind={span.kind}
                     data-open={span.end === undefined || undefined}
                     data-failed={span.hasFailed || undefined}
-                    style={{ left: percent(span.start), width: `max(6px, ${percent(end - span.start)})` }}
+                    style={{ left: `min(${percent(span.start)}, 100% - 6px)`, width: `max(6px, ${percent(end - span.start)})` }}
                     aria-label={`${says}. Show its event.`}
                     title={says}
                     onClick={() => goTo(span.eventId)}
@@ -227,7 +236,7 @@ function Waterfall({ found, sessionId, now }: { found: Trace; sessionId: string;
                     type="button"
                     className="mark"
                     data-failed={mark.type === "error" || undefined}
-                    style={{ left: percent(mark.at) }}
+                    style={{ left: `clamp(6px, ${percent(mark.at)}, 100% - 8px)` }}
                     aria-label={`${oneLine(mark.type, 60)} at ${duration(mark.at)}. Show it.`}
                     title={`${oneLine(mark.type, 60)} at ${duration(mark.at)}`}
                     onClick={() => goTo(mark.eventId)}
