@@ -70,6 +70,8 @@ async def test_serve_its_card_at_the_endpoint_plus_the_well_known_path(client: C
     )
     assert response.status_code == 200
     assert response.json()["url"] == client.server.url + (endpoint or "/a2a")
+    slashed = await client.http.get(f"{endpoint}/.well-known/agent-card.json/")
+    assert (slashed.status_code, slashed.content) == (200, response.content)
 
 
 async def test_the_card_can_be_kept_and_asked_for_again(client: Client) -> None:
@@ -532,7 +534,9 @@ async def test_http_401_or_403_at_any_call(closed: Serving, method: str, version
 
 
 async def test_the_card_says_how_to_be_let_in(closed: Serving) -> None:
-    card = (await (await closed.client()).get("/a2a/.well-known/agent-card.json")).json()
+    nobody = await closed.client()
+    card = (await nobody.get("/a2a/.well-known/agent-card.json")).json()
+    assert (await nobody.get("/a2a/.well-known/agent-card.json/")).json() == card
     assert card["securitySchemes"]["bearer"]["httpAuthSecurityScheme"]["scheme"] == "bearer"
     assert card["securityRequirements"] == [{"schemes": {"bearer": {"list": []}}}]
     assert state_of(await Caller(await closed.client(ALICE)).send()) == "completed"
