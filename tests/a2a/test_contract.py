@@ -81,6 +81,11 @@ async def test_the_card_can_be_kept_and_asked_for_again(client: Client) -> None:
     for known, status in ((tag, 304), (f'"x", W/{tag}', 304), ("*", 304), ('"x"', 200), ("", 200)):
         again = await client.http.get("/a2a/.well-known/agent-card.json", headers={"if-none-match": known})
         assert (again.status_code, again.headers["etag"]) == (status, tag)
+        assert again.headers["cache-control"] == first.headers["cache-control"]
+        assert again.headers["vary"] == "Host"
+    port = client.server.url.rpartition(":")[2]
+    other = await client.http.get("/a2a/.well-known/agent-card.json", headers={"host": f"localhost:{port}"})
+    assert other.headers["etag"] != tag, "the card names the host that was asked"
 
 
 async def test_the_card_names_the_public_address_where_one_is_set(embedded_server: Server) -> None:
@@ -244,6 +249,16 @@ async def test_w3c_trace_context_is_kept_on_the_turn(client: Client, caller: Cal
     assert traced == [parent[3:35]]
 
 
+async def test_a_trace_header_that_is_too_long_is_left_out(client: Client, new_caller: Caller) -> None:
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    for length, is_kept in ((512, True), (513, False)):
+        new_caller.headers = {"traceparent": parent, "tracestate": "v=" + "x" * (length - 2)}
+        task = await new_caller.send()
+        marks = (await client.events(task["contextId"]))[1]["metadata"]["a2a"]
+        assert marks["traceparent"] == parent
+        assert ("tracestate" in marks) is is_kept
+
+
 async def test_the_extensions_header_is_no_reason_to_refuse(caller: Caller) -> None:
     caller.headers = {"A2A-Extensions": "https://kagent.dev/extensions/hitl/v1", "X-User-Id": "alice"}
     assert state_of(await caller.send()) == "completed"
@@ -318,18 +333,21 @@ async def test_end_the_stream_with_a_full_task(client: Client, new_caller: Calle
         assert task == await new_caller.get(task["id"])
 
 
-async def test_end_a_stream_of_0_3_so_only_for_whom_it_is_set(embedded_server: Server) -> None:
+@pytest.mark.parametrize(("wanted", "bobs"), [("carol, alice", "status"), ("*", "task")])
+async def test_end_a_stream_of_0_3_so_only_for_whom_it_is_set(
+    embedded_server: Server, wanted: str, bobs: str
+) -> None:
     """a2a-sdk 0.3 refuses a second task in a stream."""
     tokens = f"alice={ALICE},bob={BOB}"
     async with (
         own_database(embedded_server) as url,
-        serving(url, tokens=tokens, a2a_final_task="carol, alice") as server,
+        serving(url, tokens=tokens, a2a_final_task=wanted) as server,
     ):
         last = {}
         for name, token in (("alice", ALICE), ("bob", BOB)):
             async with Caller(await server.client(token), "0.3").send_stream() as told:
                 last[name] = (await told.rest())[-1][0]
-    assert last == {"alice": "task", "bob": "status"}
+    assert last == {"alice": "task", "bob": bobs}
 
 
 async def test_send_an_event_at_least_every_5_minutes(embedded_server: Server) -> None:

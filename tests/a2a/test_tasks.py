@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.agents.contract import AgentEvent
 from app.dialects.a2a import tasks
 from app.errors import StorageUnavailable, TarkoError
 from app.events.ids import new_turn_id
@@ -21,7 +22,7 @@ from app.turns.supervisor import Supervisor
 from tests.a2a.calling import Caller, accumulated, message_ids, state_of, status_text, texts_of
 from tests.a2a.test_contract import asking, plays, waiting
 from tests.conftest import Server, own_database
-from tests.server import Client, Json, Step, said, saying, serving, soon, types
+from tests.server import COMPLETED, Client, Json, Step, said, saying, serving, soon, types
 
 
 async def paused(caller: Caller) -> Json:
@@ -66,6 +67,29 @@ async def test_a_subscription_to_a_question_sees_its_answer(client: Client, call
         await caller.send("Aarhus", taskId=task["id"], contextId=task["contextId"])
         states = [state_of(body) for kind, body in await told.rest() if kind == "status"]
     assert states == ["working", "completed"]
+
+
+async def test_a_subscription_stays_through_a_question_that_it_is_told(
+    client: Client, caller: Caller
+) -> None:
+    step = Step()
+
+    async def agent(*_: Any) -> AsyncIterator[AgentEvent]:
+        await step.wait()
+        yield {"type": "input_required", "text": "Which city?"}
+        yield COMPLETED
+
+    plays(client, "ask later", agent)
+    plays(client, "Aarhus", asking())
+    async with caller.send_stream("ask later") as sent:
+        task = (await sent.first())[1]
+        async with caller.subscribe(task["id"]) as told:
+            await told.first()
+            step.passed.set()
+            asked = await told.until("status", "input-required")
+            assert caller.version == "1.0" or not asked["final"]
+            await caller.send("Aarhus", taskId=task["id"])
+            await told.until("status", "completed")
 
 
 async def test_a_question_can_be_followed_by_another_in_the_same_task(client: Client, caller: Caller) -> None:

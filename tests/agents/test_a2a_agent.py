@@ -946,6 +946,38 @@ async def test_what_a_card_names_elsewhere_gets_no_credentials_and_no_way_inside
         assert "authorization" not in sent.headers
 
 
+async def test_nothing_but_what_is_public_is_asked_where_nobody_says_otherwise(made: Made) -> None:
+    async with A2APeer(STEPS) as elsewhere, A2APeer(STEPS) as peer:
+        [named] = elsewhere.own_card()["supportedInterfaces"]
+        peer.card = peer.own_card(supportedInterfaces=[named])
+        assert (await said(made(peer)))[-1]["code"] == "remote_address_refused"
+        assert not elsewhere.requests
+
+
+async def test_no_redirect_is_followed(made: Made) -> None:
+    async with A2APeer(STEPS) as inside, A2APeer(STEPS) as outside, A2APeer(STEPS) as peer:
+        away = Reply(307, "elsewhere", [("location", f"{inside.url}/")])
+        for strangers in (None, _pretending(allows=True)):
+            peer.refusals["SendStreamingMessage"].append(away)
+            outside.refusals["SendStreamingMessage"].append(away)
+            [named] = (peer if strangers is None else outside).own_card()["supportedInterfaces"]
+            peer.card = peer.own_card(supportedInterfaces=[named])
+            assert (await said(made(peer, strangers=strangers)))[-1]["type"] == "failed"
+        assert not inside.requests
+
+
+async def test_an_agent_on_this_machine_is_asked_without_the_proxy(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with A2APeer(STEPS) as peer, A2APeer(STEPS) as proxy:
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy.url)
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        assert heard(await said(made(peer))) == (TEXT, COMPLETED)
+        assert not proxy.requests
+
+
 def _pretending(*, allows: bool = False) -> PublicOnly:
     import httpx
 

@@ -118,6 +118,13 @@ def test_the_names_of_this_machine_are_one_host(named: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "named", ["https://agent:9/x", "http://agent:10/x", "http://agent/x", "http://other:9/x"]
+)
+def test_another_scheme_port_or_host_is_a_strangers(named: str) -> None:
+    assert endpoint_of(new_card((named, "1.0")), "http://agent:9").is_strange
+
+
+@pytest.mark.parametrize(
     ("card", "address", "error", "code"),
     [
         (new_card(), HOST, NotA2A, "not_a2a"),
