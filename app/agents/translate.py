@@ -24,6 +24,7 @@ from app.events.vocabulary import RESERVED, FinishReason, is_event_type
 MAX_EVENT = 16 * 2**20
 MAX_TURN = 64 * 2**20
 
+UNKNOWN_TOOL = "unknown"
 NO_MARKS: Mapping[str, Any] = MappingProxyType({})
 
 _FINISH: dict[str, FinishReason] = {
@@ -56,7 +57,8 @@ class _Tool:
 class Translation:
     """One turn's translation. Call `begin` once, `take` for each agent event, `end` once.
 
-    `max_event` and `max_turn` are bytes, encoded: of one event, and of the turn's closing messages together.
+    `max_event` and `max_turn` are bytes, encoded: of one event of the agent's, and of the turn's closing messages
+    together. One of these may be larger than an event may be: see decision 17.
     """
 
     def __init__(
@@ -260,11 +262,13 @@ class Translation:
         return tuple.__new__(Draft, (event_type, self._clock(), data, self._metadata, False))
 
     def _grow(self, size: int) -> None:
+        """Count a delta, `size` bytes with its quotes: a closing message repeats it without them."""
         if size > self._max_event:
             raise BadEvent(f"an event may have {self._max_event} bytes, not {size}", code="event_too_large")
-        if self._said + size > self._max_turn:
+        said = self._said + size - 2
+        if said > self._max_turn:
             raise BadEvent(f"a turn may say {self._max_turn} bytes", code="turn_too_large")
-        self._said += size
+        self._said = said
 
     def _enter(self) -> None:
         """Open a segment, unless one is open."""
@@ -355,11 +359,12 @@ class Translation:
         text = content if isinstance(content, str) else encode(content).decode()
         error = (text or "error") if is_error else None
         raw = None if isinstance(content, str) else content
-        self._check_size({"id": agent_id, "content": text, "error": error, "rawContent": raw})
-        drafts: list[Draft] = []
         tool = self._running_tool(agent_id)
+        name = UNKNOWN_TOOL if tool is None else tool.name
+        self._check_size({"id": agent_id, "name": name, "content": text, "error": error, "rawContent": raw})
+        drafts: list[Draft] = []
         if tool is None:
-            drafts = self._start_tool(agent_id, "unknown", None)
+            drafts = self._start_tool(agent_id, name, None)
             tool = next(reversed(self._tools.values()))
         drafts.append(self._tool_result(tool, content=text, error=error, raw=content))
         return drafts
