@@ -22,7 +22,7 @@ from app.turns.supervisor import Supervisor
 from tests.a2a.calling import Caller, accumulated, message_ids, state_of, status_text, texts_of
 from tests.a2a.test_contract import asking, plays, waiting
 from tests.conftest import Server, own_database
-from tests.server import COMPLETED, Client, Json, Step, said, saying, serving, soon, types
+from tests.server import COMPLETED, Client, Json, Step, said, saying, serving, soon, types, until
 
 
 async def paused(caller: Caller) -> Json:
@@ -255,6 +255,44 @@ async def test_a_paused_tasks_heartbeat_is_no_new_question(new_caller: Caller) -
         assert callable(reader.ping)
         assert reader.ping()["body"] == b": ping\n\n"
         await new_caller.cancel(task["id"])
+
+
+async def test_a_heartbeat_says_the_state_that_was_told_last(client: Client, new_caller: Caller) -> None:
+    parts = client.server.parts.a2a
+    task = await paused(new_caller)
+    step = Step()
+    plays(client, "Aarhus", waiting(step))
+    async with new_caller.subscribe(task["id"]) as told:
+        await told.first()
+        answering = asyncio.create_task(new_caller.send("Aarhus", taskId=task["id"]))
+        await told.until("status", "working")
+        [reader] = [r for r in parts.readers._open if r.patience == parts.heartbeat]
+        assert callable(reader.ping)
+        assert b'"TASK_STATE_WORKING"' in reader.ping()["body"]
+        step.passed.set()
+        await told.until("status", "completed")
+    await soon(answering)
+
+
+async def test_a_stream_that_has_ended_leaves_nothing_behind(client: Client, new_caller: Caller) -> None:
+    parts = client.server.parts.a2a
+    async with new_caller.send_stream() as told:
+        task = (await told.rest())[-1][1]
+    await until(lambda: parts.logs.live(task["contextId"]) is None)
+    await until(lambda: len(parts.readers) == len(parts.readers._on_drain) == 0)
+
+
+async def test_a_stream_that_is_broken_off_does_not_look_complete(client: Client, new_caller: Caller) -> None:
+    parts = client.server.parts.a2a
+    step = Step()
+    plays(client, "cut off", waiting(step))
+    async with new_caller.send_stream("cut off") as told:
+        await told.until("status", "working")
+        [reader] = [r for r in parts.readers._open if r.patience == parts.heartbeat]
+        reader.outlet.close(TimeoutError("too slow"))
+        with pytest.raises(httpx.RemoteProtocolError):
+            await told.rest()
+    step.passed.set()
 
 
 async def test_a_caller_that_goes_stops_nothing(client: Client, caller: Caller) -> None:

@@ -368,6 +368,7 @@ async def test_a_connection_that_breaks_anywhere_loses_and_doubles_nothing(
             assert heard(events) == (TEXT, COMPLETED), f"broken after {count} bytes"
             assert peer.turns == 1
             assert not peer.asked_for("CancelTask")
+            assert version == "1.0" or not peer.asked_for("SubscribeToTask")
         assert was_named
 
 
@@ -446,6 +447,7 @@ async def test_an_agent_that_comes_back_is_waited_for(version: str, made: Made) 
         away = Reply(503, "draining", [("retry-after", "0")])
         for name in ("/.well-known/agent-card.json", "SendStreamingMessage", "GetTask"):
             peer.refusals[name].extend([away, Reply(429, "slower")])
+        peer.refusals["GetTask"].extend([Reply(502, "nobody there"), Reply(504, "too slow")])
         assert heard(await said(made(peer))) == (TEXT, COMPLETED)
         assert peer.turns == 1
 
