@@ -10,6 +10,7 @@ import pytest
 
 from app.agents.adapters import comeback
 from app.agents.adapters.a2a import remote as remotes
+from app.agents.adapters.a2a import taken, watch
 from app.agents.adapters.a2a import turn as turns
 from app.agents.adapters.a2a.agent import A2AAgent
 from app.agents.adapters.a2a.guard import PublicOnly
@@ -68,9 +69,9 @@ Made = Callable[..., A2AAgent]
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comeback, "FIRST_PAUSE", 0.002)
     monkeypatch.setattr(comeback, "LONGEST_PAUSE", 0.02)
-    monkeypatch.setattr(turns, "PACE", 0.002)
-    monkeypatch.setattr(turns, "FIRST_LOOK", 0.002)
-    monkeypatch.setattr(turns, "LONGEST_LOOK", 0.02)
+    monkeypatch.setattr(watch, "PACE", 0.002)
+    monkeypatch.setattr(watch, "FIRST_LOOK", 0.002)
+    monkeypatch.setattr(watch, "LONGEST_LOOK", 0.02)
     monkeypatch.setattr(turns, "RESUBSCRIBE", 0.002)
 
 
@@ -433,7 +434,7 @@ async def test_a_list_that_does_not_tell_leaves_the_outcome_unknown(listed: Json
         agent = made(peer)
         scope = later(await said(agent))
         peer.refusals["SendStreamingMessage"].append(Reply(drop=True))
-        peer.refusals["ListTasks"].extend([Reply(body={"jsonrpc": "2.0", "result": listed})] * turns.PAGES)
+        peer.refusals["ListTasks"].extend([Reply(body={"jsonrpc": "2.0", "result": listed})] * taken.PAGES)
         assert (await said(agent, scope))[-1]["code"] == "outcome_unknown"
         peer.refusals["SendStreamingMessage"].append(Reply(502))
         peer.refusals["ListTasks"].clear()
@@ -558,8 +559,8 @@ async def test_a_subscription_is_tried_again(made: Made) -> None:
 async def test_news_from_a_subscription_are_looked_at_at_once(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "FIRST_LOOK", 3600.0)
-    monkeypatch.setattr(turns, "LONGEST_LOOK", 3600.0)
+    monkeypatch.setattr(watch, "FIRST_LOOK", 3600.0)
+    monkeypatch.setattr(watch, "LONGEST_LOOK", 3600.0)
     monkeypatch.setattr(turns, "RESUBSCRIBE", 3600.0)
     async with A2APeer(STEPS, cuts=deque([700]), hold=4) as peer:
         invoked = asyncio.create_task(said(made(peer)))
