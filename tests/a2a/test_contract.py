@@ -435,6 +435,16 @@ async def test_treat_a_repeated_message_id_as_the_same_turn(
     assert len(runs) == 1
 
 
+async def test_a_repeated_message_id_is_the_same_turn_whatever_its_words(caller: Caller) -> None:
+    message = caller.message("Hello")
+    first = await caller.call("SendMessage", {"message": message})
+    task = first.get("task", first)
+    for words in ("Hello", "Other words"):
+        again = {**caller.message(words, contextId=task["contextId"]), "messageId": message["messageId"]}
+        found = await caller.call("SendMessage", {"message": again})
+        assert found.get("task", found)["id"] == task["id"]
+
+
 async def test_a_repeated_message_id_is_a_new_turn_where_that_is_switched_off(
     embedded_server: Server,
 ) -> None:

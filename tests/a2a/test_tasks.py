@@ -92,6 +92,21 @@ async def test_a_subscription_stays_through_a_question_that_it_is_told(
             await told.until("status", "completed")
 
 
+async def test_the_stream_of_an_answer_begins_where_the_answer_does(client: Client, caller: Caller) -> None:
+    task = await paused(caller)
+    step = Step()
+    plays(client, "Aarhus", waiting(step))
+    async with caller.send_stream("Aarhus", taskId=task["id"]) as told:
+        opening = await told.first()
+        assert state_of(opening[1]) == "working"
+        step.passed.set()
+        events = await told.rest()
+    told_states = [state_of(body) for kind, body in events if kind == "status"]
+    assert told_states == ["completed"], "that it works, the task has said"
+    done = await caller.get(task["id"])
+    assert list(accumulated([opening, *events]).values()) == texts_of(done)
+
+
 async def test_a_question_can_be_followed_by_another_in_the_same_task(client: Client, caller: Caller) -> None:
     task = await paused(caller)
     again = await caller.send("ask", taskId=task["id"])
