@@ -259,6 +259,12 @@ async def test_a_trace_header_that_is_too_long_is_left_out(client: Client, new_c
         assert ("tracestate" in marks) is is_kept
 
 
+async def test_the_longest_message_id_is_kept(caller: Caller) -> None:
+    message = {**caller.message(), "messageId": "m" * 256}
+    sent = await caller.call("SendMessage", {"message": message})
+    assert message_ids(sent.get("task", sent)) == [message["messageId"]]
+
+
 async def test_the_extensions_header_is_no_reason_to_refuse(caller: Caller) -> None:
     caller.headers = {"A2A-Extensions": "https://kagent.dev/extensions/hitl/v1", "X-User-Id": "alice"}
     assert state_of(await caller.send()) == "completed"
