@@ -17,7 +17,7 @@ from app.access.principals import Principals
 from app.agents.contract import Agent
 from app.dialects.a2a import routes as a2a
 from app.dialects.invoke import routes as invoke
-from app.dialects.operations import console, health, metrics, overview
+from app.dialects.operations import api_page, console, health, metrics, overview
 from app.dialects.tarko import errors
 from app.dialects.tarko.messages import EventEnvelope, Refusal
 from app.dialects.tarko.routes import events, query, sessions, socket
@@ -51,7 +51,7 @@ class Application:
             version=__version__,
             description=DESCRIPTION,
             lifespan=self._lifespan,
-            docs_url="/docs",
+            docs_url=None,
             redoc_url=None,
         )
         errors.install(self.api)
@@ -80,7 +80,9 @@ class Application:
                 self.api.include_router(router)
             self.api.router.routes.append(socket.route(server.parts))
             self.api.router.routes.extend(a2a.routes(server.a2a))
-            self.api.router.routes.extend([*console.routes(), tarko_ui.fonts()])
+            self.api.router.routes.extend(
+                [*console.routes(), *api_page.routes(self.api.title), tarko_ui.fonts()]
+            )
             yield server
 
     @asynccontextmanager

@@ -273,7 +273,7 @@ async def _start(
 
     def dispatch(session_id: str) -> None:
         task = asyncio.create_task(
-            _guarded(lambda: supervisor.dispatch(session_id), "dispatch"), name="dispatch"
+            _guarded(lambda: supervisor.queue.dispatch(session_id), "dispatch"), name="dispatch"
         )
         dispatching.add(task)
         task.add_done_callback(dispatching.discard)
@@ -298,7 +298,7 @@ async def _start(
     async def watch() -> None:
         supervisor.fail_turns_in_an_outage()
         await supervisor.obey_stops()
-        await supervisor.dispatch_stranded()
+        await supervisor.queue.dispatch_stranded()
 
     async def recover() -> None:
         if is_alone or heartbeat.is_steady:

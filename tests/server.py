@@ -150,7 +150,9 @@ class Stream:
     async def next(self) -> Frame | None:
         """The next block, comments and bare ids included; None at the end."""
         async with asyncio.timeout(PATIENCE):
-            while (end := self._rest.find(b"\n\n")) < 0:
+            searched = 0
+            while (end := self._rest.find(b"\n\n", searched)) < 0:
+                searched = max(0, len(self._rest) - 1)
                 try:
                     chunk = await anext(self._chunks)
                 except StopAsyncIteration:

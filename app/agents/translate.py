@@ -15,6 +15,7 @@ from typing import Any
 
 from app.agents.contract import AgentEvent
 from app.agents.outcome import BadEvent
+from app.agents.running_tools import RunningTool, RunningTools
 from app.events.canonical import NotJson, decode, encode, encode_text
 from app.events.ending import ABSENT, Ending
 from app.events.envelope import Draft, Envelope, now_ms
@@ -24,6 +25,7 @@ from app.events.vocabulary import RESERVED, FinishReason, is_event_type
 MAX_EVENT = 16 * 2**20
 MAX_TURN = 64 * 2**20
 
+UNKNOWN_TOOL = "unknown"
 NO_MARKS: Mapping[str, Any] = MappingProxyType({})
 
 _FINISH: dict[str, FinishReason] = {
@@ -40,23 +42,11 @@ UNFINISHED_TOOL = {
 }
 
 
-class _Tool:
-    """A tool that runs: its id in the log, the agent's own id, its name, and when it began (epoch ms)."""
-
-    __slots__ = ("agent_id", "began", "id", "metadata", "name")
-
-    def __init__(self, wire_id: str, agent_id: str, name: str, began: int, metadata: bytes) -> None:
-        self.id = wire_id
-        self.agent_id = agent_id
-        self.name = name
-        self.began = began
-        self.metadata = metadata
-
-
 class Translation:
     """One turn's translation. Call `begin` once, `take` for each agent event, `end` once.
 
-    `max_event` and `max_turn` are bytes, encoded: of one event, and of the turn's closing messages together.
+    `max_event` and `max_turn` are bytes, encoded: of one event of the agent's, and of the turn's closing messages
+    together. One of these may be larger than an event may be: see decision 17.
     """
 
     def __init__(
@@ -90,8 +80,7 @@ class Translation:
         self._text: bytearray | None = None
         self._thinking: bytearray | None = None
         self._thinking_began = 0
-        self._tools: dict[str, _Tool] = {}
-        self._tool_ids: set[str] | None = None
+        self._tools = RunningTools()
         self._handlers: dict[str, Callable[[AgentEvent], list[Draft]]] = {
             "text": self._take_text,
             "thinking": self._take_thinking,
@@ -120,11 +109,11 @@ class Translation:
 
     def needs_tool_ids(self, event: AgentEvent) -> bool:
         """Whether `know_tool_ids` must be called before this event is taken."""
-        return self._tool_ids is None and event["type"] in ("tool_started", "tool_ended")
+        return not self._tools.knows_session and event["type"] in ("tool_started", "tool_ended")
 
     def know_tool_ids(self, ids: Iterable[str]) -> None:
         """Tell which tool call ids the session has used, so that this turn's differ from them."""
-        self._tool_ids = set(ids).union(self._tool_ids or ())
+        self._tools.know(ids)
 
     def take(self, event: AgentEvent) -> list[Draft]:
         """The log events that one non-terminal agent event becomes.
@@ -153,7 +142,7 @@ class Translation:
         if self._text is None:
             drafts += self._open_text()
         drafts += self._close_text(_FINISH[ending.status])
-        for tool in list(self._tools.values()):
+        for tool in self._tools:
             reason = UNFINISHED_TOOL[ending.status]
             drafts.append(self._tool_result(tool, content=reason, error=reason))
         server = metadata("server", self._trace_id, **self._marks)
@@ -193,8 +182,8 @@ class Translation:
                 case "tool_call":
                     self._resume(data["messageId"], event.timestamp)
                     self._leave()
-                    self._tools[data["id"]] = _Tool(
-                        data["id"], data["id"], data["name"], event.timestamp, event.metadata
+                    self._tools.add(
+                        RunningTool(data["id"], data["id"], data["name"], event.timestamp, event.metadata)
                     )
                 case "tool_result":
                     self._forget_tool(data["toolCallId"])
@@ -260,11 +249,13 @@ class Translation:
         return tuple.__new__(Draft, (event_type, self._clock(), data, self._metadata, False))
 
     def _grow(self, size: int) -> None:
+        """Count a delta, `size` bytes with its quotes: a closing message repeats it without them."""
         if size > self._max_event:
             raise BadEvent(f"an event may have {self._max_event} bytes, not {size}", code="event_too_large")
-        if self._said + size > self._max_turn:
+        said = self._said + size - 2
+        if said > self._max_turn:
             raise BadEvent(f"a turn may say {self._max_turn} bytes", code="turn_too_large")
-        self._said += size
+        self._said = said
 
     def _enter(self) -> None:
         """Open a segment, unless one is open."""
@@ -316,9 +307,10 @@ class Translation:
             raise _wrong_shape("tool_started", "id", "a string", agent_id)
         if not isinstance(name, str):
             raise _wrong_shape("tool_started", "name", "a string", name)
-        return self._start_tool(agent_id, name, event.get("args"))
+        _, drafts = self._start_tool(agent_id, name, event.get("args"))
+        return drafts
 
-    def _start_tool(self, agent_id: str, name: str, args: Any) -> list[Draft]:
+    def _start_tool(self, agent_id: str, name: str, args: Any) -> tuple[RunningTool, list[Draft]]:
         arguments = args if isinstance(args, dict) else {} if args is None else {"value": args}
         self._check_size({"id": agent_id, "name": name, "arguments": arguments})
         drafts = self._close_thinking()
@@ -329,11 +321,12 @@ class Translation:
             self._enter()
             self._leave()
         message_id = self._tools_message_id
-        wire_id = self._unused_tool_id(agent_id)
+        wire_id = self._tools.unused_id(agent_id)
         marks = self._metadata
         if wire_id != agent_id:
             marks = metadata("agent", self._trace_id, toolCallId=agent_id, **self._marks)
-        self._tools[wire_id] = tool = _Tool(wire_id, agent_id, name, self._clock(), marks)
+        tool = RunningTool(wire_id, agent_id, name, self._clock(), marks)
+        self._tools.add(tool)
         call = {
             "id": tool.id,
             "name": name,
@@ -343,7 +336,7 @@ class Translation:
         }
         drafts.append(self._draft("tool_call", call, marks))
         drafts.append(self._draft("tool_execution_start", {"toolCallId": tool.id, "name": name}, marks))
-        return drafts
+        return tool, drafts
 
     def _take_tool_ended(self, event: AgentEvent) -> list[Draft]:
         agent_id, is_error = event.get("id"), event.get("isError", False)
@@ -355,28 +348,21 @@ class Translation:
         text = content if isinstance(content, str) else encode(content).decode()
         error = (text or "error") if is_error else None
         raw = None if isinstance(content, str) else content
-        self._check_size({"id": agent_id, "content": text, "error": error, "rawContent": raw})
+        tool = self._tools.called(agent_id)
+        name = UNKNOWN_TOOL if tool is None else tool.name
+        self._check_size({"id": agent_id, "name": name, "content": text, "error": error, "rawContent": raw})
         drafts: list[Draft] = []
-        tool = self._running_tool(agent_id)
         if tool is None:
-            drafts = self._start_tool(agent_id, "unknown", None)
-            tool = next(reversed(self._tools.values()))
+            tool, drafts = self._start_tool(agent_id, name, None)
         drafts.append(self._tool_result(tool, content=text, error=error, raw=content))
         return drafts
 
-    def _running_tool(self, agent_id: str) -> _Tool | None:
-        """The running tool that the agent calls so: the last one, if it used the id again too soon."""
-        for tool in reversed(self._tools.values()):
-            if tool.agent_id == agent_id:
-                return tool
-        return None
-
     def _forget_tool(self, wire_id: str) -> None:
-        self._tools.pop(wire_id, None)
+        self._tools.remove(wire_id)
         if self._message_id == "" and not self._tools:
             self._tools_message_id = ""
 
-    def _tool_result(self, tool: _Tool, *, content: str, error: str | None, raw: Any = "") -> Draft:
+    def _tool_result(self, tool: RunningTool, *, content: str, error: str | None, raw: Any = "") -> Draft:
         self._forget_tool(tool.id)
         self._asked = self._clock()
         result: dict[str, Any] = {
@@ -391,16 +377,6 @@ class Translation:
         if not isinstance(raw, str):
             result["rawContent"] = raw
         return self._draft("tool_result", result, tool.metadata)
-
-    def _unused_tool_id(self, agent_id: str) -> str:
-        if self._tool_ids is None:
-            self._tool_ids = set()
-        used, wire_id, n = self._tool_ids, agent_id, 1
-        while wire_id in used:
-            n += 1
-            wire_id = f"{agent_id}~{n}"
-        used.add(wire_id)
-        return wire_id
 
     # ── questions ────────────────────────────────────────────────────────────────────────────────────────────────
 

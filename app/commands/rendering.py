@@ -25,6 +25,8 @@ _HARMLESS = {
     0x7F: "\u2421",
     **dict.fromkeys(range(0x80, 0xA0), "\ufffd"),
     **dict.fromkeys(range(0xD800, 0xE000), "\ufffd"),
+    # What would turn the direction of all that follows on the line.
+    **dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\u25a1"),
 }
 
 

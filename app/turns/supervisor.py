@@ -2,12 +2,11 @@
 
 A turn belongs to its session, not to a connection: callers ask for it and follow the log. Of the turns in the database
 this process runs those in `_running`; it has promised to run those in `_claimed`, a row that may be stored already
-included, so that `recover` can tell turns that nobody runs. Turns that wait are rows: when a turn ends, when another
-process says so, and now and then, `dispatch` starts the next one, here or wherever else it is tried first.
+included, so that `recover` can tell turns that nobody runs. Turns that wait are left to `queue`, which says when the
+next one starts.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +32,7 @@ from app.turns.admission import (
     Admitted,
     Key,
     KeyReused,
+    NextTurn,
     NothingAsked,
     OnBusy,
     Query,
@@ -41,6 +41,8 @@ from app.turns.admission import (
     TurnRemoved,
 )
 from app.turns.aside import ask_aside
+from app.turns.errands import Errands
+from app.turns.queue import TurnQueue
 from app.turns.queue_store import QueueStore
 from app.turns.recovery import Recovery
 from app.turns.transcript import LogTranscript
@@ -55,8 +57,6 @@ LONGEST_LOOK = 0.1
 LONGEST_STOP = 20.0
 
 T = TypeVar("T")
-
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +115,17 @@ class Supervisor:
         self._latest: dict[str, Turn] = {}
         self._claimed: set[str] = set()
         self._admitting: dict[asyncio.Task[Any], str] = {}
-        self._dispatching: dict[str, bool] = {}
-        self._with_queue: set[str] = set()
-        self._removed: dict[str, asyncio.Future[bool]] = {}
-        self._aside: set[asyncio.Task[Any]] = set()
+        self._aside = Errands()
+        self.queue = TurnQueue(
+            queue=stores.queue,
+            turns=stores.turns,
+            hints=hints,
+            limit=limits.queue,
+            running=self._running.keys(),
+            claimed=self._claimed,
+            start=self._start_waiting,
+            errands=self._aside,
+        )
         self._recovery = Recovery(
             turns=stores.turns,
             events=stores.events,
@@ -201,87 +208,23 @@ class Supervisor:
     async def _enqueue(
         self, turn_id: str, session_id: str, query: Query, key: Key | None, *, interrupts: bool
     ) -> Admitted:
-        position, last = await self._stores.queue.enqueue(
-            turn_id, session_id, query, first=interrupts, limit=self._limits.queue, key=key
-        )
-        removed = self._removed[turn_id] = asyncio.get_running_loop().create_future()
+        admitted = await self.queue.join(turn_id, session_id, query, key, first=interrupts)
         if interrupts:
-            self._spawn(self._stop_what_ran(session_id, last), f"interrupt for {turn_id}")
-        if session_id not in self._running:
-            self._hints.queued(session_id)
-            self._spawn(self.dispatch(session_id), f"dispatch in {session_id}")
-        return Admitted(turn_id, last, is_waiting=True, position=position, removed=removed)
+            self._aside.send(self._stop_what_ran(session_id, admitted.after), f"interrupt for {turn_id}")
+        return admitted
 
-    async def _repeated(self, session_id: str, key: Key) -> Admitted:
-        turn_id = await self._stores.queue.turn_of_key(session_id, key)
-        if turn_id is None:
-            raise TurnRemoved("The turn of this Idempotency-Key is gone.")
-        # The head first: a turn that still waits afterwards begins behind it.
-        head = await self._stores.events.head(session_id)
-        waiting = [turn.turn_id for turn in await self._stores.queue.waiting(session_id)]
-        if turn_id in waiting:
-            return Admitted(
-                turn_id,
-                head.place if head else 0,
-                is_waiting=True,
-                position=waiting.index(turn_id) + 1,
-                is_repeat=True,
-                removed=self._removed.setdefault(turn_id, asyncio.get_running_loop().create_future()),
-            )
-        row = await self._stores.turns.get(turn_id)
-        if row is None:
-            raise TurnRemoved(
-                "The turn of this Idempotency-Key was removed from the queue.", details={"turnId": turn_id}
-            )
-        return Admitted(turn_id, row.first_place - 1, is_repeat=True)
-
-    # ── the queue ────────────────────────────────────────────────────────────────────────────────────────────────
-
-    async def dispatch(self, session_id: str) -> None:
-        """Start the session's next turn, if one waits and none runs."""
-        if session_id in self._dispatching:
-            self._dispatching[session_id] = True
-            return
-        self._dispatching[session_id] = True
-        try:
-            # Once more, when it was asked for while an older answer of the store was under way.
-            while self._dispatching[session_id]:
-                self._dispatching[session_id] = False
-                await self._dispatch(session_id)
-        finally:
-            del self._dispatching[session_id]
-
-    async def _dispatch(self, session_id: str) -> None:
-        if session_id in self._running:
-            return
-        following = await self._stores.queue.next(session_id)
-        if following is None:
-            self._with_queue.discard(session_id)
-        elif following.session.agent in self._agents and not self.is_draining:
+    async def _start_waiting(self, following: NextTurn) -> None:
+        """Start the next turn of a queue, if it may start here."""
+        if following.session.agent in self._agents and not self.is_draining:
             start = self._start_queued(following.turn, following.session)
-            await self._see_through(start, session_id)
-
-    async def dispatch_stranded(self) -> None:
-        """Start what waits in sessions where nothing runs, and notice what others have removed."""
-        for session_id in await self._stores.queue.stranded():
-            self._spawn(self.dispatch(session_id), f"dispatch in {session_id}")
-        # Those of now: a turn that is enqueued while the store answers waits, too.
-        if asked := set(self._removed):
-            waiting = await self._stores.queue.still_waiting(asked)
-            for turn_id in asked - waiting:
-                is_here = turn_id in self._claimed or await self._stores.turns.get(turn_id) is not None
-                self._left_the_queue(turn_id, is_removed=not is_here)
-
-    async def waiting(self, session_id: str) -> Sequence[QueuedTurn]:
-        """The turns that wait in a session, next one first."""
-        return await self._stores.queue.waiting(session_id)
+            await self._see_through(start, following.session.id)
 
     async def _start_queued(self, turn: QueuedTurn, session: Session) -> None:
         translation, drafts = self._begin(turn.turn_id, session, turn.query)
         self._claimed.add(turn.turn_id)
         try:
             async with self._logs.opening(session.id) as opening:
-                placed = await self._stores.queue.start(turn, drafts, owner=self._replica_id)
+                placed = await self.queue.take(turn, drafts, owner=self._replica_id)
                 if placed is None:
                     self._claimed.discard(turn.turn_id)
                     return
@@ -289,14 +232,23 @@ class Supervisor:
         except BaseException:
             self._claimed.discard(turn.turn_id)
             raise
-        self._left_the_queue(turn.turn_id, is_removed=False)
-        self._with_queue.add(session.id)
         self._run(turn.turn_id, session, turn.query, translation, drafts, placed, log)
 
-    def _left_the_queue(self, turn_id: str, *, is_removed: bool) -> None:
-        removed = self._removed.pop(turn_id, None)
-        if removed is not None and not removed.done():
-            removed.set_result(is_removed)
+    async def _repeated(self, session_id: str, key: Key) -> Admitted:
+        turn_id = await self._stores.queue.turn_of_key(session_id, key)
+        if turn_id is None:
+            raise TurnRemoved("The turn of this Idempotency-Key is gone.")
+        # The head first: a turn that still waits afterwards begins behind it.
+        head = await self._stores.events.head(session_id)
+        waiting = await self.queue.rejoin(turn_id, session_id, head.place if head else 0)
+        if waiting is not None:
+            return waiting
+        row = await self._stores.turns.get(turn_id)
+        if row is None:
+            raise TurnRemoved(
+                "The turn of this Idempotency-Key was removed from the queue.", details={"turnId": turn_id}
+            )
+        return Admitted(turn_id, row.first_place - 1, is_repeat=True)
 
     # ── stopping ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -331,12 +283,10 @@ class Supervisor:
 
     def abandon(self, session_id: str, turn_id: str) -> None:
         """Abort a turn whose asker has hung up, without waiting."""
-        self._spawn(self.abort(session_id, turn_id), f"abandon {turn_id}")
+        self._aside.send(self.abort(session_id, turn_id), f"abandon {turn_id}")
 
     async def _late_or_removed(self, session_id: str, turn_id: str) -> Receipt:
-        if await self._stores.queue.remove(session_id, turn_id):
-            self._left_the_queue(turn_id, is_removed=True)
-            self._hints.queued(session_id)
+        if await self.queue.remove(session_id, turn_id):
             return Receipt(turn_id, "removed", 0, is_new=True)
         row = await self._stores.turns.get(turn_id)
         if row is None or row.session_id != session_id:
@@ -411,13 +361,12 @@ class Supervisor:
         deadline = time.monotonic() + grace
         await self._wait_for_turns(grace / 2)
         for turn in self._running.values():
-            self._spawn(turn.stop(SHUTDOWN), f"{turn.id} stops")
+            self._aside.send(turn.stop(SHUTDOWN), f"{turn.id} stops")
         await self._wait_for_turns(deadline - LAST_WRITES - time.monotonic())
         for turn in list(self._running.values()):
             turn.end_now(SHUTDOWN)
         await self._wait_for_turns(max(LAST_WRITES / 2, deadline - time.monotonic()))
-        for task in list(self._aside):
-            task.cancel()
+        self._aside.give_up()
 
     async def recover(self, *, is_alone: bool) -> int:
         """End the running turns that nobody runs, and start what waited behind them; returns how many."""
@@ -425,7 +374,7 @@ class Supervisor:
         if sessions:
             self.ended["interrupted"] = self.ended.get("interrupted", 0) + len(sessions)
         for session_id in sessions:
-            await self.dispatch(session_id)
+            await self.queue.dispatch(session_id)
         return len(sessions)
 
     async def retire(self, age: float) -> int:
@@ -522,11 +471,10 @@ class Supervisor:
         if turn.is_over:
             self._forget(session_id, turn)
         else:
-            self._spawn(turn.over(), f"{turn.id} cleans up").add_done_callback(
+            self._aside.send(turn.over(), f"{turn.id} cleans up").add_done_callback(
                 lambda _: self._forget(session_id, turn)
             )
-        if self._removed or self._hints.others or session_id in self._with_queue:
-            self._spawn(self.dispatch(session_id), f"dispatch in {session_id}")
+        self.queue.dispatch_behind(session_id)
 
     def _forget(self, session_id: str, turn: Turn) -> None:
         if self._latest.get(session_id) is turn:
@@ -539,15 +487,3 @@ class Supervisor:
         ]
         if waiting and seconds > 0:
             await asyncio.wait(waiting, timeout=seconds)
-
-    def _spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        """Do work aside; what it raises is told to the log only."""
-        task = asyncio.create_task(work, name=name)
-        self._aside.add(task)
-        task.add_done_callback(self._done_aside)
-        return task
-
-    def _done_aside(self, task: asyncio.Task[Any]) -> None:
-        self._aside.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _logger.warning("%s: %s", task.get_name(), error)

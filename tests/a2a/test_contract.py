@@ -70,6 +70,8 @@ async def test_serve_its_card_at_the_endpoint_plus_the_well_known_path(client: C
     )
     assert response.status_code == 200
     assert response.json()["url"] == client.server.url + (endpoint or "/a2a")
+    slashed = await client.http.get(f"{endpoint}/.well-known/agent-card.json/")
+    assert (slashed.status_code, slashed.content) == (200, response.content)
 
 
 async def test_the_card_can_be_kept_and_asked_for_again(client: Client) -> None:
@@ -79,6 +81,11 @@ async def test_the_card_can_be_kept_and_asked_for_again(client: Client) -> None:
     for known, status in ((tag, 304), (f'"x", W/{tag}', 304), ("*", 304), ('"x"', 200), ("", 200)):
         again = await client.http.get("/a2a/.well-known/agent-card.json", headers={"if-none-match": known})
         assert (again.status_code, again.headers["etag"]) == (status, tag)
+        assert again.headers["cache-control"] == first.headers["cache-control"]
+        assert again.headers["vary"] == "Host"
+    port = client.server.url.rpartition(":")[2]
+    other = await client.http.get("/a2a/.well-known/agent-card.json", headers={"host": f"localhost:{port}"})
+    assert other.headers["etag"] != tag, "the card names the host that was asked"
 
 
 async def test_the_card_names_the_public_address_where_one_is_set(embedded_server: Server) -> None:
@@ -242,6 +249,22 @@ async def test_w3c_trace_context_is_kept_on_the_turn(client: Client, caller: Cal
     assert traced == [parent[3:35]]
 
 
+async def test_a_trace_header_that_is_too_long_is_left_out(client: Client, new_caller: Caller) -> None:
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    for length, is_kept in ((512, True), (513, False)):
+        new_caller.headers = {"traceparent": parent, "tracestate": "v=" + "x" * (length - 2)}
+        task = await new_caller.send()
+        marks = (await client.events(task["contextId"]))[1]["metadata"]["a2a"]
+        assert marks["traceparent"] == parent
+        assert ("tracestate" in marks) is is_kept
+
+
+async def test_the_longest_message_id_is_kept(caller: Caller) -> None:
+    message = {**caller.message(), "messageId": "m" * 256}
+    sent = await caller.call("SendMessage", {"message": message})
+    assert message_ids(sent.get("task", sent)) == [message["messageId"]]
+
+
 async def test_the_extensions_header_is_no_reason_to_refuse(caller: Caller) -> None:
     caller.headers = {"A2A-Extensions": "https://kagent.dev/extensions/hitl/v1", "X-User-Id": "alice"}
     assert state_of(await caller.send()) == "completed"
@@ -316,18 +339,21 @@ async def test_end_the_stream_with_a_full_task(client: Client, new_caller: Calle
         assert task == await new_caller.get(task["id"])
 
 
-async def test_end_a_stream_of_0_3_so_only_for_whom_it_is_set(embedded_server: Server) -> None:
+@pytest.mark.parametrize(("wanted", "bobs"), [("carol, alice", "status"), ("*", "task")])
+async def test_end_a_stream_of_0_3_so_only_for_whom_it_is_set(
+    embedded_server: Server, wanted: str, bobs: str
+) -> None:
     """a2a-sdk 0.3 refuses a second task in a stream."""
     tokens = f"alice={ALICE},bob={BOB}"
     async with (
         own_database(embedded_server) as url,
-        serving(url, tokens=tokens, a2a_final_task="carol, alice") as server,
+        serving(url, tokens=tokens, a2a_final_task=wanted) as server,
     ):
         last = {}
         for name, token in (("alice", ALICE), ("bob", BOB)):
             async with Caller(await server.client(token), "0.3").send_stream() as told:
                 last[name] = (await told.rest())[-1][0]
-    assert last == {"alice": "task", "bob": "status"}
+    assert last == {"alice": "task", "bob": bobs}
 
 
 async def test_send_an_event_at_least_every_5_minutes(embedded_server: Server) -> None:
@@ -413,6 +439,16 @@ async def test_treat_a_repeated_message_id_as_the_same_turn(
         [(kind, found)] = await late.rest()
     assert (kind, found["id"], state_of(found)) == ("task", task["id"], "completed")
     assert len(runs) == 1
+
+
+async def test_a_repeated_message_id_is_the_same_turn_whatever_its_words(caller: Caller) -> None:
+    message = caller.message("Hello")
+    first = await caller.call("SendMessage", {"message": message})
+    task = first.get("task", first)
+    for words in ("Hello", "Other words"):
+        again = {**caller.message(words, contextId=task["contextId"]), "messageId": message["messageId"]}
+        found = await caller.call("SendMessage", {"message": again})
+        assert found.get("task", found)["id"] == task["id"]
 
 
 async def test_a_repeated_message_id_is_a_new_turn_where_that_is_switched_off(
@@ -532,7 +568,9 @@ async def test_http_401_or_403_at_any_call(closed: Serving, method: str, version
 
 
 async def test_the_card_says_how_to_be_let_in(closed: Serving) -> None:
-    card = (await (await closed.client()).get("/a2a/.well-known/agent-card.json")).json()
+    nobody = await closed.client()
+    card = (await nobody.get("/a2a/.well-known/agent-card.json")).json()
+    assert (await nobody.get("/a2a/.well-known/agent-card.json/")).json() == card
     assert card["securitySchemes"]["bearer"]["httpAuthSecurityScheme"]["scheme"] == "bearer"
     assert card["securityRequirements"] == [{"schemes": {"bearer": {"list": []}}}]
     assert state_of(await Caller(await closed.client(ALICE)).send()) == "completed"

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.agents.contract import AgentEvent
 from app.dialects.a2a import tasks
 from app.errors import StorageUnavailable, TarkoError
 from app.events.ids import new_turn_id
@@ -21,7 +22,7 @@ from app.turns.supervisor import Supervisor
 from tests.a2a.calling import Caller, accumulated, message_ids, state_of, status_text, texts_of
 from tests.a2a.test_contract import asking, plays, waiting
 from tests.conftest import Server, own_database
-from tests.server import Client, Json, Step, said, saying, serving, soon, types
+from tests.server import COMPLETED, Client, Json, Step, said, saying, serving, soon, types, until
 
 
 async def paused(caller: Caller) -> Json:
@@ -66,6 +67,44 @@ async def test_a_subscription_to_a_question_sees_its_answer(client: Client, call
         await caller.send("Aarhus", taskId=task["id"], contextId=task["contextId"])
         states = [state_of(body) for kind, body in await told.rest() if kind == "status"]
     assert states == ["working", "completed"]
+
+
+async def test_a_subscription_stays_through_a_question_that_it_is_told(
+    client: Client, caller: Caller
+) -> None:
+    step = Step()
+
+    async def agent(*_: Any) -> AsyncIterator[AgentEvent]:
+        await step.wait()
+        yield {"type": "input_required", "text": "Which city?"}
+        yield COMPLETED
+
+    plays(client, "ask later", agent)
+    plays(client, "Aarhus", asking())
+    async with caller.send_stream("ask later") as sent:
+        task = (await sent.first())[1]
+        async with caller.subscribe(task["id"]) as told:
+            await told.first()
+            step.passed.set()
+            asked = await told.until("status", "input-required")
+            assert caller.version == "1.0" or not asked["final"]
+            await caller.send("Aarhus", taskId=task["id"])
+            await told.until("status", "completed")
+
+
+async def test_the_stream_of_an_answer_begins_where_the_answer_does(client: Client, caller: Caller) -> None:
+    task = await paused(caller)
+    step = Step()
+    plays(client, "Aarhus", waiting(step))
+    async with caller.send_stream("Aarhus", taskId=task["id"]) as told:
+        opening = await told.first()
+        assert state_of(opening[1]) == "working"
+        step.passed.set()
+        events = await told.rest()
+    told_states = [state_of(body) for kind, body in events if kind == "status"]
+    assert told_states == ["completed"], "that it works, the task has said"
+    done = await caller.get(task["id"])
+    assert list(accumulated([opening, *events]).values()) == texts_of(done)
 
 
 async def test_a_question_can_be_followed_by_another_in_the_same_task(client: Client, caller: Caller) -> None:
@@ -231,6 +270,44 @@ async def test_a_paused_tasks_heartbeat_is_no_new_question(new_caller: Caller) -
         assert callable(reader.ping)
         assert reader.ping()["body"] == b": ping\n\n"
         await new_caller.cancel(task["id"])
+
+
+async def test_a_heartbeat_says_the_state_that_was_told_last(client: Client, new_caller: Caller) -> None:
+    parts = client.server.parts.a2a
+    task = await paused(new_caller)
+    step = Step()
+    plays(client, "Aarhus", waiting(step))
+    async with new_caller.subscribe(task["id"]) as told:
+        await told.first()
+        answering = asyncio.create_task(new_caller.send("Aarhus", taskId=task["id"]))
+        await told.until("status", "working")
+        [reader] = [r for r in parts.readers._open if r.patience == parts.heartbeat]
+        assert callable(reader.ping)
+        assert b'"TASK_STATE_WORKING"' in reader.ping()["body"]
+        step.passed.set()
+        await told.until("status", "completed")
+    await soon(answering)
+
+
+async def test_a_stream_that_has_ended_leaves_nothing_behind(client: Client, new_caller: Caller) -> None:
+    parts = client.server.parts.a2a
+    async with new_caller.send_stream() as told:
+        task = (await told.rest())[-1][1]
+    await until(lambda: parts.logs.live(task["contextId"]) is None)
+    await until(lambda: len(parts.readers) == len(parts.readers._on_drain) == 0)
+
+
+async def test_a_stream_that_is_broken_off_does_not_look_complete(client: Client, new_caller: Caller) -> None:
+    parts = client.server.parts.a2a
+    step = Step()
+    plays(client, "cut off", waiting(step))
+    async with new_caller.send_stream("cut off") as told:
+        await told.until("status", "working")
+        [reader] = [r for r in parts.readers._open if r.patience == parts.heartbeat]
+        reader.outlet.close(TimeoutError("too slow"))
+        with pytest.raises(httpx.RemoteProtocolError):
+            await told.rest()
+    step.passed.set()
 
 
 async def test_a_caller_that_goes_stops_nothing(client: Client, caller: Caller) -> None:

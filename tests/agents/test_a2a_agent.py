@@ -10,6 +10,7 @@ import pytest
 
 from app.agents.adapters import comeback
 from app.agents.adapters.a2a import remote as remotes
+from app.agents.adapters.a2a import taken, watch
 from app.agents.adapters.a2a import turn as turns
 from app.agents.adapters.a2a.agent import A2AAgent
 from app.agents.adapters.a2a.guard import PublicOnly
@@ -68,9 +69,9 @@ Made = Callable[..., A2AAgent]
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comeback, "FIRST_PAUSE", 0.002)
     monkeypatch.setattr(comeback, "LONGEST_PAUSE", 0.02)
-    monkeypatch.setattr(turns, "PACE", 0.002)
-    monkeypatch.setattr(turns, "FIRST_LOOK", 0.002)
-    monkeypatch.setattr(turns, "LONGEST_LOOK", 0.02)
+    monkeypatch.setattr(watch, "PACE", 0.002)
+    monkeypatch.setattr(watch, "FIRST_LOOK", 0.002)
+    monkeypatch.setattr(watch, "LONGEST_LOOK", 0.02)
     monkeypatch.setattr(turns, "RESUBSCRIBE", 0.002)
 
 
@@ -368,6 +369,7 @@ async def test_a_connection_that_breaks_anywhere_loses_and_doubles_nothing(
             assert heard(events) == (TEXT, COMPLETED), f"broken after {count} bytes"
             assert peer.turns == 1
             assert not peer.asked_for("CancelTask")
+            assert version == "1.0" or not peer.asked_for("SubscribeToTask")
         assert was_named
 
 
@@ -432,7 +434,7 @@ async def test_a_list_that_does_not_tell_leaves_the_outcome_unknown(listed: Json
         agent = made(peer)
         scope = later(await said(agent))
         peer.refusals["SendStreamingMessage"].append(Reply(drop=True))
-        peer.refusals["ListTasks"].extend([Reply(body={"jsonrpc": "2.0", "result": listed})] * turns.PAGES)
+        peer.refusals["ListTasks"].extend([Reply(body={"jsonrpc": "2.0", "result": listed})] * taken.PAGES)
         assert (await said(agent, scope))[-1]["code"] == "outcome_unknown"
         peer.refusals["SendStreamingMessage"].append(Reply(502))
         peer.refusals["ListTasks"].clear()
@@ -446,6 +448,7 @@ async def test_an_agent_that_comes_back_is_waited_for(version: str, made: Made) 
         away = Reply(503, "draining", [("retry-after", "0")])
         for name in ("/.well-known/agent-card.json", "SendStreamingMessage", "GetTask"):
             peer.refusals[name].extend([away, Reply(429, "slower")])
+        peer.refusals["GetTask"].extend([Reply(502, "nobody there"), Reply(504, "too slow")])
         assert heard(await said(made(peer))) == (TEXT, COMPLETED)
         assert peer.turns == 1
 
@@ -556,8 +559,8 @@ async def test_a_subscription_is_tried_again(made: Made) -> None:
 async def test_news_from_a_subscription_are_looked_at_at_once(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "FIRST_LOOK", 3600.0)
-    monkeypatch.setattr(turns, "LONGEST_LOOK", 3600.0)
+    monkeypatch.setattr(watch, "FIRST_LOOK", 3600.0)
+    monkeypatch.setattr(watch, "LONGEST_LOOK", 3600.0)
     monkeypatch.setattr(turns, "RESUBSCRIBE", 3600.0)
     async with A2APeer(STEPS, cuts=deque([700]), hold=4) as peer:
         invoked = asyncio.create_task(said(made(peer)))
@@ -944,6 +947,38 @@ async def test_what_a_card_names_elsewhere_gets_no_credentials_and_no_way_inside
         [sent] = elsewhere.requests
         assert sent.headers["host"] == f"outside.example:{port}"
         assert "authorization" not in sent.headers
+
+
+async def test_nothing_but_what_is_public_is_asked_where_nobody_says_otherwise(made: Made) -> None:
+    async with A2APeer(STEPS) as elsewhere, A2APeer(STEPS) as peer:
+        [named] = elsewhere.own_card()["supportedInterfaces"]
+        peer.card = peer.own_card(supportedInterfaces=[named])
+        assert (await said(made(peer)))[-1]["code"] == "remote_address_refused"
+        assert not elsewhere.requests
+
+
+async def test_no_redirect_is_followed(made: Made) -> None:
+    async with A2APeer(STEPS) as inside, A2APeer(STEPS) as outside, A2APeer(STEPS) as peer:
+        away = Reply(307, "elsewhere", [("location", f"{inside.url}/")])
+        for strangers in (None, _pretending(allows=True)):
+            peer.refusals["SendStreamingMessage"].append(away)
+            outside.refusals["SendStreamingMessage"].append(away)
+            [named] = (peer if strangers is None else outside).own_card()["supportedInterfaces"]
+            peer.card = peer.own_card(supportedInterfaces=[named])
+            assert (await said(made(peer, strangers=strangers)))[-1]["type"] == "failed"
+        assert not inside.requests
+
+
+async def test_an_agent_on_this_machine_is_asked_without_the_proxy(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with A2APeer(STEPS) as peer, A2APeer(STEPS) as proxy:
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy.url)
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        assert heard(await said(made(peer))) == (TEXT, COMPLETED)
+        assert not proxy.requests
 
 
 def _pretending(*, allows: bool = False) -> PublicOnly:

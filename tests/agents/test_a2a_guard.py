@@ -1,7 +1,9 @@
 """The guard of addresses that strangers name."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from ipaddress import ip_address
+from typing import Any
 
 import httpx
 import pytest
@@ -46,17 +48,18 @@ def test_an_address_that_is_not_everybodys(address: str) -> None:
 
 
 class Recorder(httpx.AsyncBaseTransport):
-    """Keeps what it is sent; `dead` hosts can't be reached."""
+    """Keeps what it is sent; requests to `dead` hosts fail with `error`."""
 
-    def __init__(self, *dead: str) -> None:
+    def __init__(self, *dead: str, error: type[httpx.TransportError] = httpx.ConnectError) -> None:
         self.requests: list[httpx.Request] = []
         self.is_closed = False
         self._dead = dead
+        self._error = error
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         self.requests.append(request)
         if request.url.host in self._dead:
-            raise httpx.ConnectError("dead")
+            raise self._error("dead")
         return httpx.Response(200, text="hi")
 
     async def aclose(self) -> None:
@@ -83,6 +86,31 @@ async def test_the_connection_goes_to_the_address_that_was_looked_at() -> None:
     assert last.headers["host"] == "agent.example"
     assert last.extensions["sni_hostname"] == "agent.example"
     assert recorder.is_closed
+
+
+async def test_another_address_is_tried_where_none_was_reached_and_only_there() -> None:
+    for error, tried in ((httpx.ConnectTimeout, 2), (httpx.ReadError, 1)):
+        recorder = Recorder("2606:4700::1111", error=error)
+        async with client(recorder, "2606:4700::1111", "93.184.216.34") as http:
+            with suppress(httpx.ReadError):
+                await http.post("https://agent.example/", content=b"once")
+        assert len(recorder.requests) == tried, "what may have been taken is not sent again"
+
+
+@pytest.mark.parametrize(
+    ("url", "port"), [("http://a.example/", 80), ("https://a.example/", 443), ("http://a.example:81/", 81)]
+)
+async def test_a_name_is_looked_up_for_the_port_that_is_asked(url: str, port: int) -> None:
+    asked: list[tuple[str, int]] = []
+
+    async def resolve(*name: Any) -> Sequence[str]:
+        asked.append(name)
+        return []
+
+    async with httpx.AsyncClient(transport=PublicOnly(Recorder(), resolve)) as http:
+        with pytest.raises(StrangeAddress):
+            await http.get(url)
+    assert asked == [("a.example", port)], "and without any address nobody is asked"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.agents.adapters import pieces
 from app.agents.adapters.a2a.card import Endpoint, card_urls, endpoint_of, is_card, speaks_for, without_card
 from app.agents.adapters.a2a.failures import NotA2A, WrongVersion
 from app.agents.adapters.a2a.fold import TaskFold
@@ -14,6 +15,7 @@ from app.agents.adapters.a2a.told import Told, recalled
 from app.agents.adapters.a2a.wire import Content, Data, File, Message, StatusUpdate, Task, listed_tasks, reply
 from app.agents.adapters.remote_failures import BadRemoteEvent, RemoteFailure
 from app.agents.contract import AgentEvent
+from app.agents.translate import MAX_EVENT
 
 HOST = "http://agent.example"
 
@@ -115,6 +117,13 @@ def test_the_names_of_this_machine_are_one_host(named: str) -> None:
         "http://127.0.0.1:9/x", "1.0", streams=True
     )
     assert endpoint_of(new_card((named, "1.0")), HOST).is_strange
+
+
+@pytest.mark.parametrize(
+    "named", ["https://agent:9/x", "http://agent:10/x", "http://agent/x", "http://other:9/x"]
+)
+def test_another_scheme_port_or_host_is_a_strangers(named: str) -> None:
+    assert endpoint_of(new_card((named, "1.0")), "http://agent:9").is_strange
 
 
 @pytest.mark.parametrize(
@@ -431,6 +440,13 @@ def test_a_failure_says_what_it_knows() -> None:
     assert fold.close() == [
         {"type": "failed", "details": "the stream said so", "retryable": False, "code": "timeout"}
     ]
+
+
+def test_a_large_answer_is_said_in_pieces_that_an_event_may_have() -> None:
+    long = "x" * (2 * pieces.LONGEST + 1)
+    _, said = fold_of({"messageId": "m", "contextId": "c", "parts": [{"text": long}]})
+    assert [len(event["delta"]) for event in said] == [pieces.LONGEST, pieces.LONGEST, 1]
+    assert 6 * pieces.LONGEST < MAX_EVENT
 
 
 def test_a_message_is_the_whole_answer() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from app.agents.adapters import pieces
 from app.agents.adapters.remote_failures import BadRemoteEvent
 from app.agents.adapters.tarko.flat import FlatFold
 from app.agents.adapters.tarko.nested import NestedFold
@@ -52,6 +53,12 @@ def test_deltas_are_told_and_the_closing_message_adds_what_they_lacked() -> None
     )
     assert said == [thinking("h"), thinking("m"), text("Hel"), text("lo"), text("!")]
     assert fold.turn_id == "turn_1"
+
+
+def test_a_large_message_is_said_in_pieces_that_an_event_may_have() -> None:
+    long = "x" * (pieces.LONGEST + 1)
+    said = taken(NestedFold(), nested("assistant_message", content=long, finishReason="stop"))
+    assert said == [text(long[:-1]), text("x")]
 
 
 def test_a_closing_message_that_says_something_else_adds_nothing() -> None:

@@ -490,9 +490,24 @@ def test_an_event_that_is_too_large_is_refused_and_the_text_kept() -> None:
     assert decode(script.drafts[2].data)["content"] == "kept"
 
 
+def test_the_name_that_a_result_repeats_counts_too() -> None:
+    script = Script(max_event=120)
+    script.take(started("a", "n" * 50))
+    with pytest.raises(BadEvent) as refused:
+        script.take(ended("a", "x" * 20))
+    assert refused.value.code == "event_too_large"
+    assert script.take(ended("a", "x"))[0][1]["success"]
+
+
+def test_a_closing_message_may_be_larger_than_an_event() -> None:
+    script = Script(max_event=20, max_turn=40)
+    script.take(text("x" * 15), text("y" * 15))
+    assert dict(script.end(Ending.completed()))["assistant_message"]["content"] == "x" * 15 + "y" * 15
+
+
 def test_a_turn_that_says_too_much_is_refused_and_what_it_said_is_kept() -> None:
-    script = Script(max_turn=30)
-    script.take(text("x" * 18), thinking("y" * 8))
+    script = Script(max_turn=26)
+    script.take(*(text("x") for _ in range(18)), thinking("y" * 8))
     with pytest.raises(BadEvent) as refused:
         script.take(text("z"))
     assert refused.value.code == "turn_too_large"

@@ -97,6 +97,8 @@ def test_nothing_that_steers_a_terminal_is_left(text: str) -> None:
 
 def test_an_escape_sequence_is_made_visible() -> None:
     assert clean("\x1b[2Jhi\r\n\x9b\x7f") == "␛[2Jhi\n\ufffd␡"
+    assert clean("a\u202ab\u202ec\u2066d\u2069") == "a□b□c□d□"
+    assert clean("\u200e\u200fא") == "\u200e\u200fא"
     assert told(delta("\x1b]0;title\x07")) == "<answer>␛]0;title␇"
 
 

@@ -629,7 +629,7 @@ async def test_a_stopping_server_sends_those_that_wait_away_with_a_cursor(embedd
             holding = asyncio.create_task(client.query(session_id, "held"))
             await soon(step.reached.wait())
             asking = asyncio.create_task(client.query(session_id, "first", onBusy="queue"))
-            await until(lambda: bool(server.parts.parts.supervisor._removed))
+            await until(lambda: bool(server.parts.parts.supervisor.queue._removed))
             async with client.query_stream(session_id, "later", onBusy="queue") as stream:
                 notice = await stream.event()
                 turn = notice.json["data"]["turnId"]

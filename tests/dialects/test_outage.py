@@ -45,7 +45,7 @@ async def test_a_waiting_query_of_a_session_that_is_deleted_is_told(client: Clie
     waiting = asyncio.create_task(client.post(QUERY, asked | {"onBusy": "queue"}))
 
     async def waits() -> bool:
-        return len(await supervisor.waiting(session_id)) == 1
+        return len(await supervisor.queue.waiting(session_id)) == 1
 
     while not await soon(waits()):  # noqa: ASYNC110 - it asks the store
         await asyncio.sleep(0)

@@ -495,6 +495,8 @@ async def test_updates_merge_and_take_both_spellings(client: Client) -> None:
     await update(name="top")
     await update(metadata={"color": "red", "deep": {"a": 1}})
     await update(metadata={"name": "within", "tags": ["b"], "size": 1})
+    turning = "\u202egnp.\u2066"
+    assert (await update(name=turning))["name"] == turning, "kept as it was given; who shows it isolates it"
     found = await update(name="top wins", metadata={"name": "loses", "color": "blue"})
     unchanged = await update()
 

@@ -112,7 +112,7 @@ async def order(one: Process, session: Session) -> list[tuple[str, str | None]]:
 
 
 async def line(one: Process, session: Session) -> list[str]:
-    return [turn.turn_id for turn in await one.supervisor.waiting(session.id)]
+    return [turn.turn_id for turn in await one.supervisor.queue.waiting(session.id)]
 
 
 # ── reject ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -235,10 +235,10 @@ async def test_a_turn_that_another_process_removed_is_told(one: Process) -> None
     session, _, _, _ = await busy(one)
     admitted = await admit(one, session, "x")
     told = removal(admitted)
-    await one.supervisor.dispatch_stranded()
+    await one.supervisor.queue.dispatch_stranded()
     assert not told.done()
     await one.stores.queue.remove(session.id, admitted.turn_id)
-    await one.supervisor.dispatch_stranded()
+    await one.supervisor.queue.dispatch_stranded()
     assert told.result()
 
 
@@ -267,7 +267,7 @@ async def test_a_deletion_drops_the_queue_and_tells_those_that_wait(one: Process
     await delete_session(
         session.id, "alice", directory=one.directory, supervisor=one.supervisor, commit=one.commit
     )
-    await one.supervisor.dispatch_stranded()
+    await one.supervisor.queue.dispatch_stranded()
     assert told.result()
     assert await order(one, session) == [("begins", first), ("ends", first)]
     assert (await one.stores.types(session.id))[-1] == "session_end"
@@ -741,12 +741,12 @@ async def test_a_drain_leaves_those_that_wait_to_the_next_process(some_stores: S
         waiting = [await admit(old, session, words) for words in ("x", "y")]
         await old.supervisor.drain(1.1)
         assert await status(old, session, first) == "aborted"
-        await old.supervisor.dispatch(session.id)
-        await old.supervisor.dispatch_stranded()
+        await old.supervisor.queue.dispatch(session.id)
+        await old.supervisor.queue.dispatch_stranded()
         assert await line(old, session) == [each.turn_id for each in waiting]
     async with process(some_stores, replica_id="new", agents=old.agents) as new:
         for each in waiting:
-            await new.supervisor.dispatch_stranded()
+            await new.supervisor.queue.dispatch_stranded()
             assert await status(new, session, each.turn_id) == "completed"
         assert script.asked == ["held", "x", "y"]
 
@@ -787,11 +787,11 @@ async def test_a_dispatch_that_is_asked_for_during_another_is_not_forgotten(memo
         return found
 
     store.next = late
-    first = asyncio.create_task(memory.supervisor.dispatch(session.id))
+    first = asyncio.create_task(memory.supervisor.queue.dispatch(session.id))
     await soon(asked)
     turn = "turn_" + "a" * 26
     await memory.stores.queue.enqueue(turn, session.id, HI, first=False, limit=1, key=None)
-    await memory.supervisor.dispatch(session.id)
+    await memory.supervisor.queue.dispatch(session.id)
     may_answer.set()
     await first
     assert await status(memory, session, turn) == "completed"

@@ -211,7 +211,7 @@ class Process:
 
     def queued(self, session_id: str) -> None:
         for other in self._heard():
-            other.do(other.supervisor.dispatch, session_id)
+            other.do(other.supervisor.queue.dispatch, session_id)
 
     def stop_turn(self, turn_id: str) -> None:
         for other in self._heard():
@@ -235,7 +235,7 @@ class Process:
 
     async def look(self) -> None:
         """One round of everything that is done now and then."""
-        for work in (self.supervisor.obey_stops, self.supervisor.dispatch_stranded, self._recover):
+        for work in (self.supervisor.obey_stops, self.supervisor.queue.dispatch_stranded, self._recover):
             with suppress(StorageUnavailable):
                 await work()
         for log in self.logs:
@@ -475,7 +475,7 @@ class World:
             and not any(
                 process.clients
                 or process.supervisor.running
-                or process.supervisor._removed
+                or process.supervisor.queue._removed
                 or process.supervisor._claimed
                 or process.supervisor._aside
                 or process.commit.waiting_drafts

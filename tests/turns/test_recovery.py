@@ -49,7 +49,7 @@ async def test_what_waited_behind_an_orphan_runs_in_its_order(some_stores: Store
         async with process(some_stores, replica_id="new", agents=old.agents) as new:
             assert await new.supervisor.recover(is_alone=True) == 1
             for turn in turns[1:]:
-                await new.supervisor.dispatch_stranded()
+                await new.supervisor.queue.dispatch_stranded()
                 assert (await new.ending(session, turn))[-1][1]["status"] == "completed"
             assert await ends(some_stores, session.id) == turns
             assert (await new.told(session, turns[0]))[-1][1]["status"] == "interrupted"
@@ -72,7 +72,7 @@ async def test_a_turn_that_just_left_the_queue_is_not_taken_for_an_orphan() -> N
         queue.start = late
         turn = "turn_" + "a" * 26
         await stores.queue.enqueue(turn, session.id, asking("x"), first=False, limit=1, key=None)
-        dispatch = asyncio.create_task(one.supervisor.dispatch(session.id))
+        dispatch = asyncio.create_task(one.supervisor.queue.dispatch(session.id))
         await is_stored.wait()
         assert await one.supervisor.recover(is_alone=True) == 0
         may_answer.set()
@@ -102,7 +102,7 @@ async def test_a_turn_whose_dispatch_got_no_answer_is_ended_once_or_started_late
         await one.supervisor.abort(session.id, first)
         await settle()
         assert await one.supervisor.recover(is_alone=False) == int(is_stored)
-        await one.supervisor.dispatch_stranded()
+        await one.supervisor.queue.dispatch_stranded()
         status = (await one.ending(session, waiting.turn_id))[-1][1]["status"]
         assert status == ("interrupted" if is_stored else "completed")
         assert not told.result()

@@ -15,7 +15,7 @@ from a2a.utils.errors import (
 )
 
 from app.dialects.a2a.spelling import Version, json_of
-from app.errors import BadRequest, NotFound, SessionBusy, TarkoError, TooLarge, Unavailable
+from app.errors import BadRequest, NotFound, SessionBusy, TarkoError, TooLarge
 from app.turns.admission import NothingAsked
 
 _SAME: tuple[tuple[type[TarkoError], type[A2AError]], ...] = (
@@ -29,8 +29,6 @@ _SAME: tuple[tuple[type[TarkoError], type[A2AError]], ...] = (
 
 def fault_of(error: TarkoError) -> A2AError | None:
     """The caller's fault that this is; None when it is the server's."""
-    if isinstance(error, Unavailable):
-        return None
     for ours, theirs in _SAME:
         if isinstance(error, ours):
             return theirs(str(error), {"code": error.code})

@@ -52,14 +52,14 @@ def routes(parts: Parts) -> list[BaseRoute]:
     cards = (card.PATH, f"/a2a{card.PATH}", f"/agents/{{agent}}/a2a{card.PATH}")
     return [
         *(Route(path, endpoint.call, methods=["POST"]) for path in calls),
-        *(Route(path, endpoint.card, methods=["GET"]) for path in cards),
+        *(Route(path + slash, endpoint.card, methods=["GET"]) for path in cards for slash in ("", "/")),
         Route("/a2a/spelling", endpoint.spelling, methods=["GET"]),
     ]
 
 
 def is_card(path: str) -> bool:
     """Whether the path is that of a card, which anybody may read: it says how to be let in."""
-    return path.endswith(card.PATH)
+    return path.removesuffix("/").endswith(card.PATH)
 
 
 class _Endpoint:

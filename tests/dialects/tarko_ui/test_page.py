@@ -140,6 +140,9 @@ async def test_the_page_is_compressed_cached_and_the_same_everywhere(client: Cli
     plain = await client.http.get("/ui/", headers={"accept-encoding": "identity"})
     assert "content-encoding" not in plain.headers
     assert plain.content == answers[0].content
+    for path in ("/ui", "/ui/", "/ui/sess_x"):
+        head = await client.http.head(path)
+        assert (head.status_code, head.content, head.headers["etag"]) == (200, b"", headers["etag"])
 
 
 async def test_the_fonts_are_where_the_page_asks_for_them(client: Client) -> None:

@@ -25,6 +25,7 @@ from app.agents.adapters.a2a.wire import (
     StatusUpdate,
     Task,
 )
+from app.agents.adapters.pieces import deltas
 from app.agents.contract import AgentEvent, Json
 
 _DETAILS_LIMIT = 2_000
@@ -170,7 +171,7 @@ class TaskFold:
             return []
         line = "\n" if self._thoughts else ""
         self._thoughts.add(key)
-        return [{"type": "thinking", "delta": line + message.content.text}]
+        return deltas("thinking", line + message.content.text)
 
     def _say(self, artifact_id: str, said: Content) -> list[AgentEvent]:
         events = self._text(said.text)
@@ -183,7 +184,7 @@ class TaskFold:
             return []
         self._has_text = True
         self._last_text = (self._last_text + text)[-len(text) - 10_000 :]
-        return [{"type": "text", "delta": text}]
+        return deltas("text", text)
 
     def _other(self, artifact_id: str, other: Other) -> list[AgentEvent]:
         match other:

@@ -30,8 +30,6 @@ def is_public(address: Address) -> bool:
             inner = IPv4Address(int(address) & 0xFFFFFFFF)
         if inner is not None:
             return is_public(inner)
-        if address.teredo is not None:
-            return False
     return address.is_global and not address.is_multicast
 
 
@@ -73,7 +71,7 @@ class PublicOnly(httpx.AsyncBaseTransport):
         except OSError as error:
             raise httpx.ConnectError(f"{url.host} has no address.") from error
         addresses = list(dict.fromkeys(found))
-        if not addresses or not all(self._allows(ip_address(each.partition("%")[0])) for each in addresses):
+        if not addresses or not all(self._allows(ip_address(each)) for each in addresses):
             raise StrangeAddress(
                 f"The agent's card names {url.host}, which is no public address. "
                 "If the agent may be reached there, give its own address instead of its card's."

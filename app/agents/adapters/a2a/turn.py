@@ -10,7 +10,6 @@ itself is sent in a task of its own that survives a cancel for as long, as it te
 
 import asyncio
 import contextlib
-import random
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -24,25 +23,22 @@ from app.agents.adapters.a2a.failures import (
     UNSUPPORTED,
     VERSION_NOT_SUPPORTED,
     Busy,
-    NeverEnds,
     OutcomeUnknown,
     Refused,
 )
 from app.agents.adapters.a2a.fold import TaskFold
 from app.agents.adapters.a2a.known import NOTHING, Known
 from app.agents.adapters.a2a.remote import Remote, Results
+from app.agents.adapters.a2a.taken import taken_by_context, taken_by_task
+from app.agents.adapters.a2a.watch import Watch
 from app.agents.adapters.comeback import Comeback, Patience, now
 from app.agents.adapters.remote_failures import BadRemoteEvent, ConnectionLost, NoAnswer, RemoteFailure
 from app.agents.contract import AgentEvent, Prompt
 
 BUSY_TRIES = 5
-PACE = 0.1
-FIRST_LOOK = 0.1
-LONGEST_LOOK = 10.0
 RESUBSCRIBE = 5.0
 TAIL = 2.0
 QUICK = 30.0
-PAGES = 10
 
 Loss = ConnectionLost | NoAnswer | Refused
 
@@ -64,34 +60,6 @@ class Asked:
     deadline: float
 
 
-class _Watch:
-    """When to look at the task again, and whether it still shows signs of life."""
-
-    def __init__(self, deadline: float) -> None:
-        self._deadline = deadline
-        self._signs = -1
-        self._since = now()
-        self._looks = 0
-
-    def saw(self, signs: int) -> None:
-        """Note what the task looks like. Raises NeverEnds."""
-        if signs != self._signs:
-            self._signs, self._since, self._looks = signs, now(), 0
-        elif now() - self._since > self._deadline:
-            raise NeverEnds(f"The remote task has shown no sign of life for {self._deadline:g} seconds.")
-
-    async def pause(self, news: asyncio.Event, look: float) -> None:
-        """Wait before the next look, or until there are news; longer where a look takes long (seconds)."""
-        least = max(PACE, 4 * look) * random.uniform(0.5, 1)  # noqa: S311
-        most = min(FIRST_LOOK * 2 ** min(self._looks, 16), LONGEST_LOOK)
-        self._looks += 1
-        await asyncio.sleep(least)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, most * random.uniform(0.5, 1) - least)):  # noqa: S311
-                await news.wait()
-        news.clear()
-
-
 class Turn:
     """One turn, to be read once."""
 
@@ -101,7 +69,7 @@ class Turn:
         self._patience = patience
         self._fold = TaskFold(asked.known)
         self._comeback = Comeback(patience.losses)
-        self._watch = _Watch(asked.deadline)
+        self._watch = Watch(asked.deadline)
         # What is remembered of a question is outdated as soon as it is answered.
         self._remembered = None if asked.known.question else (asked.known.context_id, asked.known.task_id)
         self._opening: asyncio.Task[tuple[Any, Results]] | None = None
@@ -360,42 +328,19 @@ class Turn:
         if self._asked.is_idempotent:
             return
         endpoint = await self._remote.endpoint()
-        taken: bool | None = None
+        fold, message_id = self._fold, self._asked.message_id
+        taken_by: str | None = None
         with contextlib.suppress(Refused):
-            if self._fold.task_id:
-                taken = await self._was_answered()
-            elif endpoint.version == "1.0" and self._fold.context_id:
-                taken = await self._was_listed()
-        if taken is None:
+            if fold.task_id:
+                taken_by = await taken_by_task(self._call, fold.task_id, message_id)
+            elif endpoint.version == "1.0" and fold.context_id:
+                taken_by = await taken_by_context(self._call, fold.context_id, message_id)
+        if taken_by is None:
             raise OutcomeUnknown(
                 f"The connection was lost before the agent said whether it took the message: {loss}"
             ) from loss
-        self._is_taken = taken
-
-    async def _was_answered(self) -> bool | None:
-        task = wire.reply(await self._call("GetTask", {"id": self._fold.task_id}))
-        if not isinstance(task, wire.Task):
-            return None
-        if any(message.id == self._asked.message_id for message in task.history):
-            return True
-        return None if task.status.state != "input-required" or not task.history else False
-
-    async def _was_listed(self) -> bool | None:
-        """Look for the message among the context's tasks. A list without histories tells nothing."""
-        token = ""
-        for _ in range(PAGES):
-            params: dict[str, Any] = {"contextId": self._fold.context_id, "pageSize": 50}
-            params |= {"pageToken": token} if token else {}
-            tasks, token = wire.listed_tasks(await self._call("ListTasks", params))
-            for task in tasks:
-                if any(message.id == self._asked.message_id for message in task.history):
-                    self._fold.task_id = task.id
-                    return True
-            if not all(task.history for task in tasks):
-                return None
-            if not token:
-                return False
-        return None
+        fold.task_id = taken_by or fold.task_id
+        self._is_taken = bool(taken_by)
 
     def _is_gone(self, loss: Loss) -> bool:
         """Whether the agent has forgotten the conversation."""

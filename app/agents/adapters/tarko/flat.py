@@ -8,8 +8,9 @@ by their message's id, everything else by its own.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from app.agents.adapters.pieces import deltas
 from app.agents.adapters.remote_failures import BadRemoteEvent
-from app.agents.adapters.tarko.told import Told, Unfinished, passed_on, piece, text_of
+from app.agents.adapters.tarko.told import Told, Unfinished, passed_on, text_of
 from app.agents.contract import AgentEvent
 
 _SILENT = frozenset(
@@ -59,7 +60,7 @@ class FlatFold:
     def _said(self, kind: str, event: Mapping[str, Any]) -> list[AgentEvent]:
         if kind in _STREAMING:
             told = _STREAMING[kind]
-            return piece(told, self._told[told].add(self._message_id(event), text_of(event, "content")))
+            return deltas(told, self._told[told].add(self._message_id(event), text_of(event, "content")))
         handler = self._handlers.get(kind)
         return passed_on(kind, _own(event)) if handler is None else handler(event)
 
@@ -97,7 +98,7 @@ class FlatFold:
         return rest
 
     def _rest(self, said: str, event: Mapping[str, Any]) -> list[AgentEvent]:
-        return piece(said, self._told[said].rest(self._message_id(event), text_of(event, "content")))
+        return deltas(said, self._told[said].rest(self._message_id(event), text_of(event, "content")))
 
     def _message_id(self, event: Mapping[str, Any]) -> str:
         """A server that names no messages has one open at a time."""

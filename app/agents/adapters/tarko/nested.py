@@ -10,8 +10,9 @@ Events of clients are not the agent's and are left out.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from app.agents.adapters.pieces import deltas
 from app.agents.adapters.remote_failures import BadRemoteEvent
-from app.agents.adapters.tarko.told import Told, Unfinished, passed_on, piece, text_of
+from app.agents.adapters.tarko.told import Told, Unfinished, passed_on, text_of
 from app.agents.contract import AgentEvent
 
 _SILENT = frozenset(
@@ -86,10 +87,10 @@ class NestedFold:
 
     def _delta(self, kind: str, told: Told, data: Mapping[str, Any]) -> list[AgentEvent]:
         self._closing = False
-        return piece(kind, told.add(self._message_id(data), text_of(data, "delta")))
+        return deltas(kind, told.add(self._message_id(data), text_of(data, "delta")))
 
     def _rest(self, kind: str, told: Told, data: Mapping[str, Any]) -> list[AgentEvent]:
-        return piece(kind, told.rest(self._message_id(data), text_of(data, "content")))
+        return deltas(kind, told.rest(self._message_id(data), text_of(data, "content")))
 
     def _message(self, data: Mapping[str, Any]) -> list[AgentEvent]:
         rest = self._rest("text", self._text, data)

@@ -74,11 +74,6 @@ def text_of(fields: Mapping[str, Any], key: str) -> str:
     return value
 
 
-def piece(kind: str, delta: str) -> list[AgentEvent]:
-    """A `text` or `thinking` event, if there is anything to say."""
-    return [{"type": kind, "delta": delta}] if delta else []
-
-
 def passed_on(kind: str, fields: Mapping[str, Any]) -> list[AgentEvent]:
     """An event that this server has no word for. It must not be taken for one of the agent's own words."""
     return [{**fields, "type": f"agent.{kind}" if kind in _OURS else kind}]

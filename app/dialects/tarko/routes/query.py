@@ -128,7 +128,7 @@ def router(parts: Parts) -> APIRouter:
                 "acceptedAt": turn.accepted_at,
                 "query": turn.query.content,
             }
-            for n, turn in enumerate(await parts.supervisor.waiting(session_id), 1)
+            for n, turn in enumerate(await parts.supervisor.queue.waiting(session_id), 1)
         ]
         body = {"sessionId": session_id, "running": standing.running_turn, "queue": waiting}
         return Response(encode(body), media_type="application/json")

@@ -38,7 +38,7 @@ def router(title: str, *, has_files: bool) -> APIRouter:
         )
 
     for path in PAGES:
-        api.add_api_route(path, page)
+        api.add_api_route(path, page, methods=["GET", "HEAD"])
     return api
 
 
