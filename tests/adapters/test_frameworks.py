@@ -255,6 +255,31 @@ async def test_an_error_event_fails_the_turn(code: str, expected: tuple[str, boo
     assert failed(run) == (*expected, f"{code}: no")
 
 
+async def test_an_error_that_is_not_the_last_word_fails_nothing() -> None:
+    """A plugin may mend it."""
+    mended = [LlmResponse(error_code="429", error_message="no", partial=True), *spoken("fine")]
+    run = await drive(recognised(adk(*mended)), "x").run()
+    assert (run.events, run.outcome) == (said("fine"), Completed())
+
+
+async def test_what_a_model_says_whole_after_a_streamed_message_is_told() -> None:
+    streamed = google_adk._response([types.Part(text="One. ")], partial=True)
+    run = await drive(recognised(adk(streamed, *spoken("One. ", "Two."))), "x").run()
+    assert run.events == said("One. ", "Two.")
+
+
+def spoken(*texts: str) -> list[Any]:
+    """Whole messages."""
+    return [google_adk._response([types.Part(text=each)]) for each in texts]
+
+
+def test_a_tool_that_answers_with_nothing_but_an_error_has_failed() -> None:
+    for response, is_error in (({"error": "no"}, True), ({"error": None, "x": 1}, False), ({}, False)):
+        part = types.Part(function_response=types.FunctionResponse(id="1", name="t", response=response))
+        (event,) = google_adk_adapter._tool(part)
+        assert (event["isError"], event["content"]) == (is_error, response)
+
+
 async def test_a_result_that_does_not_parse_is_told_as_it_is() -> None:
     assert google_adk_adapter._parsed("{bad") == "{bad"
 
@@ -337,12 +362,33 @@ async def test_a_refusal_a_cut_and_endless_calls_fail_with_a_code() -> None:
 async def test_an_error_within_the_stream_is_known_by_its_type() -> None:
     for kind, expected in {
         "authentication_error": ("authentication_failed", False),
+        "permission_error": ("authentication_failed", False),
         "rate_limit_error": ("rate_limited", True),
+        "overloaded_error": ("provider_unavailable", True),
+        "api_error": ("provider_unavailable", True),
+        "timeout_error": ("provider_timeout", True),
+        "request_too_large": ("context_length_exceeded", False),
         "unheard_of": ("agent_exception", False),
     }.items():
         error = anthropic.sse({"type": "error", "error": {"type": kind, "message": "no"}})
         agent, _ = claude([error])
         assert failed(await drive(agent, "x").run())[:2] == expected
+
+
+async def test_an_empty_text_is_not_sent_back() -> None:
+    """The provider says such texts before a call, and refuses them in a request."""
+    agent, requests = claude(await spelled(Say(""), Call("nothing", {})), await spelled(Say("hi")))
+    await drive(agent, "x").run()
+    assert [block["type"] for block in requests[1]["messages"][1]["content"]] == ["tool_use"]
+
+
+def test_a_client_of_its_own_retries_nothing_and_tells_another_address_no_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "of-the-environment")
+    own, elsewhere = AnthropicAgent(model="m"), AnthropicAgent(model="m", base_url="http://127.0.0.1:1")
+    assert (own._client.api_key, own._client.max_retries) == ("of-the-environment", 0)
+    assert (elsewhere._client.api_key, elsewhere._client.max_retries) == ("unset", 0)
 
 
 async def test_a_call_that_has_no_result_gets_one() -> None:

@@ -1,6 +1,7 @@
 """What each middleware does besides relaying; that it relays is the conformance kit's affair."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing
@@ -30,6 +31,7 @@ from app.agents.middleware.tracing import Tracing
 from app.agents.options import options_of
 from app.agents.outcome import Cancelled, Outcome, as_event
 from app.agents.shapes import wrong_field
+from app.conformance import gallery
 from app.conformance.gallery import Handmade
 from app.errors import ConfigurationError
 from tests.agents.driving import COMPLETED, PATIENCE, nothing_left, text
@@ -127,8 +129,10 @@ async def test_code_after_the_last_event_runs_where_the_agent_expects_it() -> No
     async def agent(_: Scope, __: Prompt) -> Events:
         try:
             yield COMPLETED
+            for _step in range(3):
+                await asyncio.sleep(0)
             ends.append("as it expects")
-        except GeneratorExit:
+        except (GeneratorExit, asyncio.CancelledError):
             ends.append("by a close")
             raise
 
@@ -170,10 +174,38 @@ async def test_results_that_are_json_and_failures_of_the_agents_own_pass() -> No
     assert enforced.violations == 0
 
 
+@pytest.mark.parametrize("exhibit", [gallery.has_no_terminal, gallery.returns_none, gallery.raises])
+async def test_a_broken_contract_is_counted_and_told(exhibit: Any) -> None:
+    told: list[str] = []
+    enforced = Enforce(BareAgent(exhibit), on_violation=told.append)
+    events = await said(enforced)
+    assert told == [events[-1]["details"]]
+    assert enforced.violations == 1
+
+
 async def test_what_an_agent_does_after_its_end_is_told() -> None:
     told: list[str] = []
     assert await said(Enforce(saying(COMPLETED, text("late")), on_violation=told.append)) == [COMPLETED]
     assert told == ["an event came after the terminal one"]
+
+
+async def test_a_deaf_agent_is_left_behind_within_the_bounds() -> None:
+    """With the driver's own bounds it would take nine seconds."""
+    release = asyncio.Event()
+
+    async def deaf(_: Scope, __: Prompt) -> Events:
+        try:
+            yield text("a")
+        finally:
+            while not release.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await release.wait()
+
+    events: Any = Enforce(BareAgent(deaf), bounds=SHORT).invoke(SCOPE, {"text": "t"})
+    async with asyncio.timeout(5), aclosing(events):
+        assert await anext(events) == text("a")
+    release.set()
+    await asyncio.sleep(0)
 
 
 # ── deadline ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -211,11 +243,20 @@ async def test_a_reader_that_came_too_late_is_too_late(monkeypatch: pytest.Monke
     loop = asyncio.get_running_loop()
     now, later = loop.time, 0.0
     monkeypatch.setattr(loop, "time", lambda: now() + later)
-    events = Deadline(saying(text("a"), COMPLETED), seconds=60).invoke(SCOPE, {"text": "t"})
+    went_on = False
+
+    async def agent(_: Scope, __: Prompt) -> Events:
+        nonlocal went_on
+        yield text("a")
+        went_on = True
+        yield COMPLETED
+
+    events = Deadline(BareAgent(agent), seconds=60).invoke(SCOPE, {"text": "t"})
     assert await anext(events) == text("a")
     later = 61.0
     assert (await anext(events))["code"] == "deadline_exceeded"
     assert [event async for event in events] == []
+    assert not went_on
 
 
 async def test_in_time_is_in_time() -> None:
@@ -340,6 +381,15 @@ async def test_so_many_turns_may_start_in_a_time_for_each_principal() -> None:
     assert not await is_admitted(principal="alice")
     now = 5.0
     assert [await is_admitted(principal="alice") for _ in range(2)] == [True, False]
+
+
+async def test_who_has_waited_for_long_may_start_no_more_at_once() -> None:
+    now = 0.0
+    limited = RateLimit(saying(COMPLETED), turns=2, seconds=10, clock=lambda: now)
+    await said(limited, principal="alice")
+    now = 1_000.0
+    ends = [(await said(limited, principal="alice"))[-1]["type"] for _ in range(3)]
+    assert ends == ["completed", "completed", "failed"]
 
 
 async def test_whoever_has_not_come_for_long_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
