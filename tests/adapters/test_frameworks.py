@@ -1,5 +1,7 @@
 """What each framework has of its own, beside what holds of all of them."""
 
+import asyncio
+import contextlib
 import json
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -20,9 +22,11 @@ from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder
 from langchain_core.runnables import RunnableLambda, RunnableParallel
 from langchain_core.tools import tool
+from mcp import MCPError
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp_types import ListToolsResult, Tool
+from openai.types.responses import ResponseRefusalDeltaEvent
 from pydantic import Field
 from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai import NativeOutput, TextOutput
@@ -44,6 +48,7 @@ from tests.adapters.driving import Earlier, drive, recognised, said, text_of
 from tests.adapters.subjects import anthropic, google_adk, mcp, openai_agents
 from tests.adapters.subjects.fake_http import Provider
 from tests.agents.driving import Recorded, nothing_left
+from tests.server import soon
 
 
 def failed(run: Recorded) -> tuple[str | None, bool, str]:
@@ -83,6 +88,21 @@ async def test_an_output_function_makes_text_of_what_was_not_streamed() -> None:
     assert (run.events, run.outcome) == (said("HI"), Completed())
 
 
+async def test_an_output_functions_text_is_told_after_a_tool() -> None:
+    def shout(text: str) -> str:
+        return text.upper()
+
+    def ping(word: str) -> str:
+        return f"{word}!"
+
+    model = TestModel(custom_output_text="hi")
+    run = await drive(
+        recognised(PydanticAgent(model, output_type=[TextOutput(shout)], tools=[ping])), "x"
+    ).run()
+    assert [event["type"] for event in run.events] == ["tool_started", "tool_ended", "text"]
+    assert text_of(run.events) == "HI"
+
+
 async def test_text_that_spells_the_output_is_not_told() -> None:
     async def spell(*_: Any) -> AsyncIterator[str]:
         yield json.dumps(mcp_report)
@@ -118,6 +138,56 @@ async def test_a_whole_message_of_a_model_that_does_not_stream_is_told() -> None
     agent = recognised(SDKAgent("helper", model=Whole()))
     assert (await drive(agent, "x").run()).events == said("all at once")
     assert agent_name(agent, "m:a") == "helper"
+
+
+async def test_a_whole_message_after_a_streamed_one_is_told() -> None:
+    class Mixed(openai_agents.BrainModel):
+        async def stream_response(self, _: Any, items: Any, *__: Any, **___: Any) -> AsyncIterator[Any]:
+            if len(items) > 1:
+                yield openai_agents._completed([assistant_message("all at once")])
+                return
+            yield openai_agents.streamed("Let me see. ")
+            call = function_call("weather", '{"city": "A"}', call_id="1")
+            yield openai_agents._completed([assistant_message("Let me see. "), call])
+
+    run = await drive(recognised(SDKAgent("x", model=Mixed(), tools=openai_agents.agent.tools)), "x").run()
+    assert text_of(run.events) == "Let me see. all at once"
+
+
+async def test_a_refusal_is_told_as_it_streams() -> None:
+    class Refuses(openai_agents.BrainModel):
+        async def stream_response(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
+            for delta in ("I can", "not."):
+                yield ResponseRefusalDeltaEvent(
+                    **openai_agents.PLACE, delta=delta, type="response.refusal.delta"
+                )
+            yield openai_agents._completed([])
+
+    run = await drive(recognised(SDKAgent("x", model=Refuses())), "x").run()
+    assert run.events == said("I can", "not.")
+
+
+async def test_a_stopped_runs_slow_clean_up_is_waited_for() -> None:
+    ends: list[str] = []
+
+    class Slow(openai_agents.BrainModel):
+        async def stream_response(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
+            try:
+                yield openai_agents.streamed("a")
+                await asyncio.Event().wait()
+            finally:
+                for _step in range(50):
+                    with contextlib.suppress(asyncio.CancelledError):  # the SDK cancels it more than once
+                        await asyncio.sleep(0)
+                ends.append("clean")
+
+    told = asyncio.Event()
+    run = drive(recognised(SDKAgent("x", model=Slow())), "x")
+    run._also = lambda _: told.set()
+    run.drive.start()
+    await soon(told.wait())
+    await run.cancelled()
+    assert ends == ["clean"]
 
 
 async def test_a_run_without_an_end_and_a_guardrail_fail_with_a_code() -> None:
@@ -428,10 +498,22 @@ async def test_progress_is_told_and_structured_content_is_the_result() -> None:
         assert [tool.name for tool in tools] == ["count"]
         assert await tools.call("count", '{"to": 2}', told.append) == ToolResult({"counted": 2})
         assert await tools.call("count", '{"to": 2}') == ToolResult({"counted": 2})
-        for arguments in ("{bad", "[1]", '{"to": "x"}'):
+        for arguments in ("{bad", '{"to": "x"}'):
             assert (await tools.call("count", arguments)).is_error
+        bad = ToolResult("bad arguments: they must be an object", is_error=True)
+        assert await tools.call("count", "[1]") == bad
         assert (await tools.call("nothing", "{}")).is_error
     assert told == ["one", "2 of 2", "3"]
+
+
+async def test_a_call_that_its_server_refuses_is_told_to_the_model() -> None:
+    class Refusing:
+        async def call_tool(self, *_: Any, **__: Any) -> Any:
+            raise MCPError(-32603, "not today")
+
+    tools = mcp_tools._AllTools(PythonTools())
+    tools.add(Tool(name="a", input_schema={}), Refusing())  # type: ignore[arg-type]
+    assert await tools.call("a", "{}") == ToolResult("MCPError: not today", is_error=True)
 
 
 async def test_a_second_tool_of_a_name_fails_the_turn() -> None:
