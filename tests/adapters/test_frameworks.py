@@ -142,8 +142,8 @@ async def test_a_whole_message_of_a_model_that_does_not_stream_is_told() -> None
 
 async def test_a_whole_message_after_a_streamed_one_is_told() -> None:
     class Mixed(openai_agents.BrainModel):
-        async def stream_response(self, _: Any, items: Any, *__: Any, **___: Any) -> AsyncIterator[Any]:
-            if len(items) > 1:
+        async def stream_response(self, *given: Any, **_: Any) -> AsyncIterator[Any]:
+            if len(given[1]) > 1:
                 yield openai_agents._completed([assistant_message("all at once")])
                 return
             yield openai_agents.streamed("Let me see. ")

@@ -31,8 +31,8 @@ from app.agents.middleware.tracing import Tracing
 from app.agents.options import options_of
 from app.agents.outcome import Cancelled, Outcome, as_event
 from app.agents.shapes import wrong_field
-from app.conformance import gallery
-from app.conformance.gallery import Handmade
+from app.conformance.gallery import misbehaving
+from app.conformance.gallery.sound import Handmade
 from app.errors import ConfigurationError
 from tests.agents.driving import COMPLETED, PATIENCE, nothing_left, text
 
@@ -123,6 +123,33 @@ async def test_an_agent_that_can_not_be_closed_and_one_that_fails_to_are_borne_w
     assert "did not close: ValueError: in finally" in caplog.text
 
 
+async def test_a_cancel_during_the_call_stops_the_reader() -> None:
+    is_called = asyncio.Event()
+
+    async def never(_: Scope, __: Prompt) -> Any:
+        is_called.set()
+        await asyncio.Event().wait()
+
+    agent: Any = BareAgent(never)  # type: ignore[arg-type]
+    reading = asyncio.ensure_future(anext(relay(agent, SCOPE, {"text": "t"})))
+    await is_called.wait()
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+
+
+async def test_a_task_that_was_cancelled_long_ago_may_read_an_agent() -> None:
+    async def read() -> list[AgentEvent]:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return [event async for event in relay(saying(text("a"), COMPLETED), SCOPE, {"text": "t"})]
+
+    reading = asyncio.ensure_future(read())
+    await asyncio.sleep(0)
+    reading.cancel()
+    assert await reading == [text("a"), COMPLETED]
+
+
 async def test_code_after_the_last_event_runs_where_the_agent_expects_it() -> None:
     ends: list[str] = []
 
@@ -174,7 +201,9 @@ async def test_results_that_are_json_and_failures_of_the_agents_own_pass() -> No
     assert enforced.violations == 0
 
 
-@pytest.mark.parametrize("exhibit", [gallery.has_no_terminal, gallery.returns_none, gallery.raises])
+@pytest.mark.parametrize(
+    "exhibit", [misbehaving.has_no_terminal, misbehaving.returns_none, misbehaving.raises]
+)
 async def test_a_broken_contract_is_counted_and_told(exhibit: Any) -> None:
     told: list[str] = []
     enforced = Enforce(BareAgent(exhibit), on_violation=told.append)
@@ -329,9 +358,14 @@ async def test_the_last_failure_is_passed_on() -> None:
     assert events == [retrying(1, of=1, after=0), RETRYABLE]
 
 
+async def test_after_a_thought_nothing_is_tried_again() -> None:
+    thinking: AgentEvent = {"type": "thinking", "delta": "hm"}
+    assert await said(Retry(in_turn([thinking, RETRYABLE]), times=1, delay=0)) == [thinking, RETRYABLE]
+
+
 async def test_the_pause_grows_no_longer_than_it_may() -> None:
     tries = 1_100
-    events = await said(Retry(in_turn(*[[RETRYABLE]] * tries), times=tries - 1, delay=0))
+    events = await said(Retry(in_turn(*[[RETRYABLE]] * tries), times=tries - 1, delay=0.0))
     assert events[-1] == RETRYABLE
 
 
@@ -431,12 +465,18 @@ async def test_what_was_held_is_let_go_before_a_tool_and_the_end() -> None:
     assert events == [text("a "), text("s"), TOOL, {"type": "thinking", "delta": "***"}, COMPLETED]
 
 
+async def test_what_was_held_is_let_go_before_a_failure() -> None:
+    assert await redacted(text("a s"), RETRYABLE) == [text("a "), text("s"), RETRYABLE]
+
+
 async def test_what_was_held_stays_held_over_other_events() -> None:
     odd: AgentEvent = {"type": "unheard_of", "x": "sk-a"}
     thinking: AgentEvent = {"type": "thinking", "delta": "hm"}
-    assert await redacted(text("sk-"), odd, thinking, text("a"), COMPLETED) == [
+    again = retrying(1, of=1, after=0)
+    assert await redacted(text("sk-"), odd, thinking, again, text("a"), COMPLETED) == [
         odd,
         thinking,
+        again,
         text("***"),
         COMPLETED,
     ]

@@ -9,7 +9,8 @@ import pytest
 
 from app.agents.contract import AgentEvent, Prompt, Scope
 from app.conformance import AGENT, Job, Limits, Subject, Verdict, check_isolated, examine
-from app.conformance.gallery import Acting, swallows_every_cancel
+from app.conformance.gallery.exhibit import Acting
+from app.conformance.gallery.misbehaving import swallows_every_cancel
 from app.conformance.running import run
 from app.errors import AgentLoadError
 

@@ -19,7 +19,8 @@ from app.agents.middleware.relay import relay
 from app.agents.middleware.retry import Retry
 from app.agents.middleware.tracing import Tracing
 from app.conformance.agent import examine_agent
-from app.conformance.gallery import SOUND, Acting
+from app.conformance.gallery import SOUND
+from app.conformance.gallery.exhibit import Acting
 from app.conformance.middleware import Wrap, examine_middleware
 from app.conformance.playing import Limits
 from app.conformance.report import Verdict

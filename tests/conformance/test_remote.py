@@ -9,7 +9,7 @@ import pytest
 
 from app.agents.contract import AgentEvent, Prompt, Scope
 from app.conformance import AGENT, Conversation, Limits, Subject, Verdict, examine_agent, served_at
-from app.conformance.gallery import converses
+from app.conformance.gallery.sound import converses
 from app.conformance.remote import Over
 from tests.conftest import Server, own_database
 from tests.server import Scripted, Serving, serving
