@@ -198,3 +198,20 @@ async def test_an_agent_that_swallows_one_cancel_and_waits_on_is_cancelled_again
     turn = await playing.play(BareAgent(waits_on), new_scope(), {"text": "x"}, limits, stop)
     assert turn.overdue
     assert asyncio.all_tasks() == before
+
+
+async def test_an_error_that_nobody_asks_for_is_left_behind() -> None:
+    async def leaves_an_error(_: Scope, __: Prompt) -> AsyncIterator[AgentEvent]:
+        async def fail() -> None:
+            raise ValueError("nobody asks")
+
+        asyncio.get_running_loop().call_soon(asyncio.ensure_future, fail())
+        for _step in range(3):
+            await asyncio.sleep(0)
+        yield {"type": "completed"}
+
+    # The first turn is played before the kit looks, and what the loop says of it is not the test's affair.
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    subject = Subject(lambda: BareAgent(leaves_an_error), limits=SHORT)
+    (finding,) = (await examine_agent(subject, [named(AGENT, "A3e")])).failures
+    assert "3 complaints (Task exception was never retrieved" in finding.evidence

@@ -37,7 +37,8 @@ def write_everywhere():
 forks = then_ends(os.fork)
 writes = then_ends(write_everywhere)
 reads = then_ends(lambda: sys.stdin.read())
-prints = then_ends(lambda: os.write(1, b"x" * 1_000_000))
+exits = then_ends(lambda: os._exit(3))
+prints = then_ends(lambda: [os.write(out, b"x" * 1_000_000) for out in (1, 2)])
 
 def close_everything():
     os.closerange(3, 4096)
@@ -91,9 +92,20 @@ def test_an_agent_that_blocks_is_reported_with_its_place() -> None:
 
 
 @pytest.mark.parametrize("agent", ["forks", "reads", "prints"])
-def test_an_agent_may_fork_read_and_print(agent: str) -> None:
+def test_an_agent_may_fork_read_and_print_which_is_dropped(
+    agent: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     report = check_isolated(Job(f"deaf_agent:{agent}", limits=LIMITS), AGENT[:2])
     assert [str(each.verdict) for each in report.findings] == ["pass", "pass"], report
+    assert capfd.readouterr() == ("", "")
+
+
+def test_after_three_ends_the_rest_is_not_tried() -> None:
+    report = check_isolated(Job("deaf_agent:exits", limits=LIMITS), AGENT[:5])
+    assert [(str(each.verdict), each.evidence) for each in report.findings] == [
+        *[("fail", "it ended the process, with code 3")] * 3,
+        *[("skip", "not tried: the process was lost 3 times")] * 2,
+    ]
 
 
 MEDDLED = "it meddled with a descriptor that is not its own"
