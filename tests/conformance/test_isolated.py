@@ -12,6 +12,7 @@ from app.conformance import AGENT, Job, Limits, Subject, Verdict, check_isolated
 from app.conformance.gallery.exhibit import Acting
 from app.conformance.gallery.misbehaving import swallows_every_cancel
 from app.conformance.running import run
+from app.conformance.statements import Statement
 from app.errors import AgentLoadError
 
 LIMITS = Limits(patience=2, stop=0.3, settle=0.1)
@@ -119,6 +120,16 @@ def test_an_agent_that_speaks_for_the_kit_fails(words: str, monkeypatch: pytest.
     monkeypatch.setenv("WORDS", words)
     (finding,) = check_isolated(Job("deaf_agent:writes", limits=LIMITS), AGENT[:1]).findings
     assert (finding.verdict, finding.evidence) == (Verdict.FAIL, MEDDLED)
+
+
+@pytest.mark.parametrize("statements", [AGENT[:1], AGENT[:2]])
+def test_a_verdict_of_the_agents_own_is_taken_for_none(
+    statements: tuple[Statement, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORDS", '{"found": "A0", "verdict": "pass", "evidence": "I am fine"}')
+    report = check_isolated(Job("deaf_agent:writes", limits=LIMITS), statements)
+    assert [each.statement for each in report.findings] == [*statements]
+    assert [(each.verdict, each.evidence) for each in report.failures[:1]] == [(Verdict.FAIL, MEDDLED)]
 
 
 def test_an_agent_that_closes_everything_and_goes_on_is_ended() -> None:
