@@ -99,6 +99,12 @@ async def drops_what_it_does_not_know(
                 yield event
 
 
+async def changes_a_value(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
+    async with aclosing(relay(agent, scope, prompt)) as events:
+        async for event in events:
+            yield {**event, "x": "changed"} if "x" in event else event
+
+
 async def reorders_keys(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
     async with aclosing(relay(agent, scope, prompt)) as events:
         async for event in events:
@@ -109,6 +115,12 @@ async def trusts_its_agent(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncI
     async with aclosing(agent.invoke(scope, prompt)) as events:  # type: ignore[type-var]
         async for event in events:
             yield event
+
+
+async def makes_the_best_of_it(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
+    async with aclosing(relay(agent, scope, prompt)) as events:
+        async for event in events:
+            yield {"type": "completed"} if event["type"] == "failed" else event
 
 
 async def leaves_it_open(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
@@ -151,8 +163,10 @@ async def drops_keys(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncIterato
     ("invoke", "broken"),
     [
         (drops_what_it_does_not_know, "M1"),
+        (changes_a_value, "M1"),
         (reorders_keys, "M1"),
         (trusts_its_agent, "M2"),
+        (makes_the_best_of_it, "M2"),
         (leaves_it_open, "M3"),
         (raises_at_the_third, "M4"),
         (fails_and_leaves_it_open, "M4"),
