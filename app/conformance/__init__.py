@@ -5,7 +5,8 @@ process of its own, so that an agent can neither block nor end whoever checks it
 """
 
 from app.conformance.agent import examine_agent
-from app.conformance.host import examine_caller, examine_host
+from app.conformance.caller import examine_caller
+from app.conformance.host import examine_host
 from app.conformance.isolated import check_isolated
 from app.conformance.job import Job
 from app.conformance.middleware import examine_middleware

@@ -57,7 +57,9 @@ def check_isolated(job: Job, statements: Sequence[Statement] = AGENT) -> Report:
                 left.remove(finding.statement)
         except _Ended as ended:
             ends += 1
-            findings.append(Finding(left.pop(0), Verdict.FAIL, str(ended)))
+            # Lost after the last finding and before its end was told: that finding does not count.
+            statement = left.pop(0) if left else findings.pop().statement
+            findings.append(Finding(statement, Verdict.FAIL, str(ended)))
     skipped = f"not tried: the process was lost {ends} times"
     return Report([*findings, *(Finding(statement, Verdict.SKIP, skipped) for statement in left)])
 

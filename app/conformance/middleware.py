@@ -7,7 +7,8 @@ from typing import Any, TypeAlias
 
 from app.agents.contract import Agent, AgentEvent, Prompt, Scope
 from app.agents.reading import described, kind_of, shown
-from app.conformance.gallery import COMPLETED, SELF_ENDING, Acting, text
+from app.conformance.gallery import SELF_ENDING
+from app.conformance.gallery.exhibit import COMPLETED, Acting, saying, text
 from app.conformance.playing import Limits, Stop, Turn, play
 from app.conformance.probes import Leaks, Probe
 from app.conformance.report import Finding, Report, Verdict
@@ -67,7 +68,7 @@ class _Checks:
     async def _passes_unknown_events(self) -> Judgement:
         for _ in range(_STREAMS):
             events = [self._unknown_event() for _ in range(self._chance.randrange(1, 6))]
-            came = (await self._play(_saying(*events, COMPLETED))).events
+            came = (await self._play(saying(*events, COMPLETED))).events
             if came != [*events, COMPLETED]:
                 return FAIL, f"of {shown(events)} came {shown(came)}"
             if [list(event) for event in came] != [list(event) for event in [*events, COMPLETED]]:
@@ -193,14 +194,6 @@ class _Endless:
         finally:
             await asyncio.sleep(0)
             self.is_closed = True
-
-
-def _saying(*events: AgentEvent) -> Agent:
-    async def say(_: Scope, __: Prompt) -> AsyncIterator[AgentEvent]:
-        for event in events:
-            yield event
-
-    return Acting(say)
 
 
 def _wrong_stop(turn: Turn, leaks: Leaks, *, is_clean: bool) -> str | None:

@@ -7,7 +7,8 @@ from app.agents import driver
 from app.agents.collect import collect
 from app.agents.contract import Agent, AgentEvent, Prompt, Scope
 from app.agents.outcome import Completed, Failed, Outcome
-from app.conformance.host import Host, Reply
+from app.conformance.caller import Reply
+from app.conformance.host import Host
 
 SHORT = {"grace": 0.1, "recancel": 0.05, "recancels": 2, "close": 0.1, "tail": 0.1}
 

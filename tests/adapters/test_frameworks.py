@@ -1,5 +1,7 @@
 """What each framework has of its own, beside what holds of all of them."""
 
+import asyncio
+import contextlib
 import json
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -20,9 +22,11 @@ from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder
 from langchain_core.runnables import RunnableLambda, RunnableParallel
 from langchain_core.tools import tool
+from mcp import MCPError
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp_types import ListToolsResult, Tool
+from openai.types.responses import ResponseRefusalDeltaEvent
 from pydantic import Field
 from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai import NativeOutput, TextOutput
@@ -44,6 +48,7 @@ from tests.adapters.driving import Earlier, drive, recognised, said, text_of
 from tests.adapters.subjects import anthropic, google_adk, mcp, openai_agents
 from tests.adapters.subjects.fake_http import Provider
 from tests.agents.driving import Recorded, nothing_left
+from tests.server import soon
 
 
 def failed(run: Recorded) -> tuple[str | None, bool, str]:
@@ -83,6 +88,21 @@ async def test_an_output_function_makes_text_of_what_was_not_streamed() -> None:
     assert (run.events, run.outcome) == (said("HI"), Completed())
 
 
+async def test_an_output_functions_text_is_told_after_a_tool() -> None:
+    def shout(text: str) -> str:
+        return text.upper()
+
+    def ping(word: str) -> str:
+        return f"{word}!"
+
+    model = TestModel(custom_output_text="hi")
+    run = await drive(
+        recognised(PydanticAgent(model, output_type=[TextOutput(shout)], tools=[ping])), "x"
+    ).run()
+    assert [event["type"] for event in run.events] == ["tool_started", "tool_ended", "text"]
+    assert text_of(run.events) == "HI"
+
+
 async def test_text_that_spells_the_output_is_not_told() -> None:
     async def spell(*_: Any) -> AsyncIterator[str]:
         yield json.dumps(mcp_report)
@@ -118,6 +138,56 @@ async def test_a_whole_message_of_a_model_that_does_not_stream_is_told() -> None
     agent = recognised(SDKAgent("helper", model=Whole()))
     assert (await drive(agent, "x").run()).events == said("all at once")
     assert agent_name(agent, "m:a") == "helper"
+
+
+async def test_a_whole_message_after_a_streamed_one_is_told() -> None:
+    class Mixed(openai_agents.BrainModel):
+        async def stream_response(self, *given: Any, **_: Any) -> AsyncIterator[Any]:
+            if len(given[1]) > 1:
+                yield openai_agents._completed([assistant_message("all at once")])
+                return
+            yield openai_agents.streamed("Let me see. ")
+            call = function_call("weather", '{"city": "A"}', call_id="1")
+            yield openai_agents._completed([assistant_message("Let me see. "), call])
+
+    run = await drive(recognised(SDKAgent("x", model=Mixed(), tools=openai_agents.agent.tools)), "x").run()
+    assert text_of(run.events) == "Let me see. all at once"
+
+
+async def test_a_refusal_is_told_as_it_streams() -> None:
+    class Refuses(openai_agents.BrainModel):
+        async def stream_response(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
+            for delta in ("I can", "not."):
+                yield ResponseRefusalDeltaEvent(
+                    **openai_agents.PLACE, delta=delta, type="response.refusal.delta"
+                )
+            yield openai_agents._completed([])
+
+    run = await drive(recognised(SDKAgent("x", model=Refuses())), "x").run()
+    assert run.events == said("I can", "not.")
+
+
+async def test_a_stopped_runs_slow_clean_up_is_waited_for() -> None:
+    ends: list[str] = []
+
+    class Slow(openai_agents.BrainModel):
+        async def stream_response(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
+            try:
+                yield openai_agents.streamed("a")
+                await asyncio.Event().wait()
+            finally:
+                for _step in range(50):
+                    with contextlib.suppress(asyncio.CancelledError):  # the SDK cancels it more than once
+                        await asyncio.sleep(0)
+                ends.append("clean")
+
+    told = asyncio.Event()
+    run = drive(recognised(SDKAgent("x", model=Slow())), "x")
+    run._also = lambda _: told.set()
+    run.drive.start()
+    await soon(told.wait())
+    await run.cancelled()
+    assert ends == ["clean"]
 
 
 async def test_a_run_without_an_end_and_a_guardrail_fail_with_a_code() -> None:
@@ -255,6 +325,31 @@ async def test_an_error_event_fails_the_turn(code: str, expected: tuple[str, boo
     assert failed(run) == (*expected, f"{code}: no")
 
 
+async def test_an_error_that_is_not_the_last_word_fails_nothing() -> None:
+    """A plugin may mend it."""
+    mended = [LlmResponse(error_code="429", error_message="no", partial=True), *spoken("fine")]
+    run = await drive(recognised(adk(*mended)), "x").run()
+    assert (run.events, run.outcome) == (said("fine"), Completed())
+
+
+async def test_what_a_model_says_whole_after_a_streamed_message_is_told() -> None:
+    streamed = google_adk._response([types.Part(text="One. ")], partial=True)
+    run = await drive(recognised(adk(streamed, *spoken("One. ", "Two."))), "x").run()
+    assert run.events == said("One. ", "Two.")
+
+
+def spoken(*texts: str) -> list[Any]:
+    """Whole messages."""
+    return [google_adk._response([types.Part(text=each)]) for each in texts]
+
+
+def test_a_tool_that_answers_with_nothing_but_an_error_has_failed() -> None:
+    for response, is_error in (({"error": "no"}, True), ({"error": None, "x": 1}, False), ({}, False)):
+        part = types.Part(function_response=types.FunctionResponse(id="1", name="t", response=response))
+        (event,) = google_adk_adapter._tool(part)
+        assert (event["isError"], event["content"]) == (is_error, response)
+
+
 async def test_a_result_that_does_not_parse_is_told_as_it_is() -> None:
     assert google_adk_adapter._parsed("{bad") == "{bad"
 
@@ -337,12 +432,33 @@ async def test_a_refusal_a_cut_and_endless_calls_fail_with_a_code() -> None:
 async def test_an_error_within_the_stream_is_known_by_its_type() -> None:
     for kind, expected in {
         "authentication_error": ("authentication_failed", False),
+        "permission_error": ("authentication_failed", False),
         "rate_limit_error": ("rate_limited", True),
+        "overloaded_error": ("provider_unavailable", True),
+        "api_error": ("provider_unavailable", True),
+        "timeout_error": ("provider_timeout", True),
+        "request_too_large": ("context_length_exceeded", False),
         "unheard_of": ("agent_exception", False),
     }.items():
         error = anthropic.sse({"type": "error", "error": {"type": kind, "message": "no"}})
         agent, _ = claude([error])
         assert failed(await drive(agent, "x").run())[:2] == expected
+
+
+async def test_an_empty_text_is_not_sent_back() -> None:
+    """The provider says such texts before a call, and refuses them in a request."""
+    agent, requests = claude(await spelled(Say(""), Call("nothing", {})), await spelled(Say("hi")))
+    await drive(agent, "x").run()
+    assert [block["type"] for block in requests[1]["messages"][1]["content"]] == ["tool_use"]
+
+
+def test_a_client_of_its_own_retries_nothing_and_tells_another_address_no_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "of-the-environment")
+    own, elsewhere = AnthropicAgent(model="m"), AnthropicAgent(model="m", base_url="http://127.0.0.1:1")
+    assert (own._client.api_key, own._client.max_retries) == ("of-the-environment", 0)
+    assert (elsewhere._client.api_key, elsewhere._client.max_retries) == ("unset", 0)
 
 
 async def test_a_call_that_has_no_result_gets_one() -> None:
@@ -382,10 +498,22 @@ async def test_progress_is_told_and_structured_content_is_the_result() -> None:
         assert [tool.name for tool in tools] == ["count"]
         assert await tools.call("count", '{"to": 2}', told.append) == ToolResult({"counted": 2})
         assert await tools.call("count", '{"to": 2}') == ToolResult({"counted": 2})
-        for arguments in ("{bad", "[1]", '{"to": "x"}'):
+        for arguments in ("{bad", '{"to": "x"}'):
             assert (await tools.call("count", arguments)).is_error
+        bad = ToolResult("bad arguments: they must be an object", is_error=True)
+        assert await tools.call("count", "[1]") == bad
         assert (await tools.call("nothing", "{}")).is_error
     assert told == ["one", "2 of 2", "3"]
+
+
+async def test_a_call_that_its_server_refuses_is_told_to_the_model() -> None:
+    class Refusing:
+        async def call_tool(self, *_: Any, **__: Any) -> Any:
+            raise MCPError(-32603, "not today")
+
+    tools = mcp_tools._AllTools(PythonTools())
+    tools.add(Tool(name="a", input_schema={}), Refusing())  # type: ignore[arg-type]
+    assert await tools.call("a", "{}") == ToolResult("MCPError: not today", is_error=True)
 
 
 async def test_a_second_tool_of_a_name_fails_the_turn() -> None:

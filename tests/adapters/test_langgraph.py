@@ -168,6 +168,14 @@ async def test_an_interrupt_ends_the_turn_and_the_next_prompt_answers_it_on_any_
     assert third.events[0]["thread"] == "turn_again"
 
 
+async def test_an_interrupt_in_a_subgraph_is_told_once() -> None:
+    outer: Any = StateGraph(MessagesState)
+    outer.add_node("inner", graph_of(approve).compile()).add_edge(START, "inner")
+    run = await drive(recognised(outer.compile(checkpointer=InMemorySaver())), "go").run()
+    [event] = run.events
+    assert [each["value"] for each in event["interrupts"]] == [{"question": "May I?"}]
+
+
 async def test_an_interrupt_whose_thread_is_gone_is_forgotten() -> None:
     event = {"type": INTERRUPT, "thread": "turn_go", "interrupts": [{"id": "1", "value": "May I?"}]}
     elsewhere = recognised(graph_of(greet).compile(checkpointer=InMemorySaver()))

@@ -3,6 +3,7 @@ behind.
 """
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from types import AsyncGeneratorType
@@ -86,11 +87,23 @@ class Recorded:
 
 @asynccontextmanager
 async def nothing_left() -> AsyncIterator[None]:
-    """No task, no live async generator of the tests and no complaint to the loop may remain."""
+    """No task, no live async generator of the tests and no complaint to the loop may remain; and none of our own
+    generators may have been left to the garbage collector, which closes it later and in another task.
+    """
     tasks = asyncio.all_tasks()
     complaints: list[dict[str, Any]] = []
+    dropped: list[str] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: complaints.append(context))
+    first, last = sys.get_asyncgen_hooks()
+
+    def drop(generator: Any) -> None:
+        if "/app/agents/" in generator.ag_code.co_filename:
+            dropped.append(generator.__qualname__)
+        assert last is not None
+        last(generator)
+
+    sys.set_asyncgen_hooks(first, drop)
     try:
         yield
         # What an SDK drops unclosed is closed by the loop, generator by generator.
@@ -99,7 +112,9 @@ async def nothing_left() -> AsyncIterator[None]:
         assert asyncio.all_tasks() - tasks == set()
         assert [each for each in loop._asyncgens if _is_live_agent(each)] == []  # type: ignore[attr-defined]
         assert complaints == []
+        assert dropped == []
     finally:
+        sys.set_asyncgen_hooks(first, last)
         loop.set_exception_handler(None)
 
 

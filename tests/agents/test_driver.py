@@ -13,7 +13,7 @@ from app.agents import driver
 from app.agents.contract import AgentEvent
 from app.agents.driver import Bounds, Drive, abandoned_pumps
 from app.agents.outcome import BadEvent, Cancelled, Completed, Failed, Outcome
-from app.conformance.gallery import Dictlike, Handmade
+from app.conformance.gallery.sound import Dictlike, Handmade
 from app.errors import StorageUnavailable, TarkoError
 from tests.agents.driving import COMPLETED, PATIENCE, FunctionAgent, Recorded, nothing_left, text
 

@@ -1,6 +1,7 @@
 """What each middleware does besides relaying; that it relays is the conformance kit's affair."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing
@@ -30,7 +31,8 @@ from app.agents.middleware.tracing import Tracing
 from app.agents.options import options_of
 from app.agents.outcome import Cancelled, Outcome, as_event
 from app.agents.shapes import wrong_field
-from app.conformance.gallery import Handmade
+from app.conformance.gallery import misbehaving
+from app.conformance.gallery.sound import Handmade
 from app.errors import ConfigurationError
 from tests.agents.driving import COMPLETED, PATIENCE, nothing_left, text
 
@@ -121,14 +123,43 @@ async def test_an_agent_that_can_not_be_closed_and_one_that_fails_to_are_borne_w
     assert "did not close: ValueError: in finally" in caplog.text
 
 
+async def test_a_cancel_during_the_call_stops_the_reader() -> None:
+    is_called = asyncio.Event()
+
+    async def never(_: Scope, __: Prompt) -> Any:
+        is_called.set()
+        await asyncio.Event().wait()
+
+    agent: Any = BareAgent(never)  # type: ignore[arg-type]
+    reading = asyncio.ensure_future(anext(relay(agent, SCOPE, {"text": "t"})))
+    await is_called.wait()
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+
+
+async def test_a_task_that_was_cancelled_long_ago_may_read_an_agent() -> None:
+    async def read() -> list[AgentEvent]:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return [event async for event in relay(saying(text("a"), COMPLETED), SCOPE, {"text": "t"})]
+
+    reading = asyncio.ensure_future(read())
+    await asyncio.sleep(0)
+    reading.cancel()
+    assert await reading == [text("a"), COMPLETED]
+
+
 async def test_code_after_the_last_event_runs_where_the_agent_expects_it() -> None:
     ends: list[str] = []
 
     async def agent(_: Scope, __: Prompt) -> Events:
         try:
             yield COMPLETED
+            for _step in range(3):
+                await asyncio.sleep(0)
             ends.append("as it expects")
-        except GeneratorExit:
+        except (GeneratorExit, asyncio.CancelledError):
             ends.append("by a close")
             raise
 
@@ -170,10 +201,40 @@ async def test_results_that_are_json_and_failures_of_the_agents_own_pass() -> No
     assert enforced.violations == 0
 
 
+@pytest.mark.parametrize(
+    "exhibit", [misbehaving.has_no_terminal, misbehaving.returns_none, misbehaving.raises]
+)
+async def test_a_broken_contract_is_counted_and_told(exhibit: Any) -> None:
+    told: list[str] = []
+    enforced = Enforce(BareAgent(exhibit), on_violation=told.append)
+    events = await said(enforced)
+    assert told == [events[-1]["details"]]
+    assert enforced.violations == 1
+
+
 async def test_what_an_agent_does_after_its_end_is_told() -> None:
     told: list[str] = []
     assert await said(Enforce(saying(COMPLETED, text("late")), on_violation=told.append)) == [COMPLETED]
     assert told == ["an event came after the terminal one"]
+
+
+async def test_a_deaf_agent_is_left_behind_within_the_bounds() -> None:
+    """With the driver's own bounds it would take nine seconds."""
+    release = asyncio.Event()
+
+    async def deaf(_: Scope, __: Prompt) -> Events:
+        try:
+            yield text("a")
+        finally:
+            while not release.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await release.wait()
+
+    events: Any = Enforce(BareAgent(deaf), bounds=SHORT).invoke(SCOPE, {"text": "t"})
+    async with asyncio.timeout(5), aclosing(events):
+        assert await anext(events) == text("a")
+    release.set()
+    await asyncio.sleep(0)
 
 
 # ── deadline ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -211,11 +272,20 @@ async def test_a_reader_that_came_too_late_is_too_late(monkeypatch: pytest.Monke
     loop = asyncio.get_running_loop()
     now, later = loop.time, 0.0
     monkeypatch.setattr(loop, "time", lambda: now() + later)
-    events = Deadline(saying(text("a"), COMPLETED), seconds=60).invoke(SCOPE, {"text": "t"})
+    went_on = False
+
+    async def agent(_: Scope, __: Prompt) -> Events:
+        nonlocal went_on
+        yield text("a")
+        went_on = True
+        yield COMPLETED
+
+    events = Deadline(BareAgent(agent), seconds=60).invoke(SCOPE, {"text": "t"})
     assert await anext(events) == text("a")
     later = 61.0
     assert (await anext(events))["code"] == "deadline_exceeded"
     assert [event async for event in events] == []
+    assert not went_on
 
 
 async def test_in_time_is_in_time() -> None:
@@ -288,9 +358,14 @@ async def test_the_last_failure_is_passed_on() -> None:
     assert events == [retrying(1, of=1, after=0), RETRYABLE]
 
 
+async def test_after_a_thought_nothing_is_tried_again() -> None:
+    thinking: AgentEvent = {"type": "thinking", "delta": "hm"}
+    assert await said(Retry(in_turn([thinking, RETRYABLE]), times=1, delay=0)) == [thinking, RETRYABLE]
+
+
 async def test_the_pause_grows_no_longer_than_it_may() -> None:
     tries = 1_100
-    events = await said(Retry(in_turn(*[[RETRYABLE]] * tries), times=tries - 1, delay=0))
+    events = await said(Retry(in_turn(*[[RETRYABLE]] * tries), times=tries - 1, delay=0.0))
     assert events[-1] == RETRYABLE
 
 
@@ -342,6 +417,15 @@ async def test_so_many_turns_may_start_in_a_time_for_each_principal() -> None:
     assert [await is_admitted(principal="alice") for _ in range(2)] == [True, False]
 
 
+async def test_who_has_waited_for_long_may_start_no_more_at_once() -> None:
+    now = 0.0
+    limited = RateLimit(saying(COMPLETED), turns=2, seconds=10, clock=lambda: now)
+    await said(limited, principal="alice")
+    now = 1_000.0
+    ends = [(await said(limited, principal="alice"))[-1]["type"] for _ in range(3)]
+    assert ends == ["completed", "completed", "failed"]
+
+
 async def test_whoever_has_not_come_for_long_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr("app.agents.middleware.rate_limit._LOOK_FOR_OLD_ONES", 3)
@@ -381,12 +465,18 @@ async def test_what_was_held_is_let_go_before_a_tool_and_the_end() -> None:
     assert events == [text("a "), text("s"), TOOL, {"type": "thinking", "delta": "***"}, COMPLETED]
 
 
+async def test_what_was_held_is_let_go_before_a_failure() -> None:
+    assert await redacted(text("a s"), RETRYABLE) == [text("a "), text("s"), RETRYABLE]
+
+
 async def test_what_was_held_stays_held_over_other_events() -> None:
     odd: AgentEvent = {"type": "unheard_of", "x": "sk-a"}
     thinking: AgentEvent = {"type": "thinking", "delta": "hm"}
-    assert await redacted(text("sk-"), odd, thinking, text("a"), COMPLETED) == [
+    again = retrying(1, of=1, after=0)
+    assert await redacted(text("sk-"), odd, thinking, again, text("a"), COMPLETED) == [
         odd,
         thinking,
+        again,
         text("***"),
         COMPLETED,
     ]

@@ -1,6 +1,9 @@
 """The kit finds what is wrong with each misbehaving agent, and nothing wrong with the sound ones."""
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from anyio.from_thread import start_blocking_portal
@@ -9,12 +12,15 @@ from app.agents.adapters.openai_chat import OpenAIChatAgent
 from app.agents.contract import AgentEvent, Prompt, Scope
 from app.agents.demo import DemoAgent
 from app.agents.loading import BareAgent
+from app.conformance import playing
 from app.conformance.agent import examine_agent
 from app.conformance.gallery import DUBIOUS, MISBEHAVING, SOUND, Exhibit
+from app.conformance.gallery.exhibit import COMPLETED, saying
+from app.conformance.gallery.misbehaving import raises_after_the_terminal
 from app.conformance.playing import Limits
 from app.conformance.report import Verdict
-from app.conformance.statements import AGENT
-from app.conformance.subject import Conversation, Subject
+from app.conformance.statements import AGENT, named
+from app.conformance.subject import Conversation, Subject, new_scope
 from tests.agents.openai_server import OpenAIServer
 
 SHORT = Limits(patience=2, stop=0.15, settle=0.1, quiet=0.05)
@@ -70,6 +76,81 @@ async def test_the_demo_agent_passes_with_every_prompt() -> None:
     }
 
 
+async def lingers(_: Scope, __: Prompt) -> AsyncIterator[AgentEvent]:
+    yield {"type": "completed"}
+    await asyncio.Event().wait()
+
+
+async def chatters_for_ever(_: Scope, __: Prompt) -> AsyncIterator[AgentEvent]:
+    while True:
+        yield {"type": "text", "delta": "a"}
+
+
+async def repeats_its_end_for_ever(_: Scope, __: Prompt) -> AsyncIterator[AgentEvent]:
+    while True:
+        yield {"type": "completed"}
+
+
+async def never_fails(_: Scope, __: Prompt) -> AsyncIterator[AgentEvent]:
+    yield {"type": "completed"}
+
+
+async def leaks_when_it_fails(_: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
+    if prompt["text"] == "fail":
+        LEFT.append(asyncio.create_task(asyncio.sleep(3600), name="left when it failed"))
+        yield {"type": "failed", "details": "no", "retryable": False}
+    else:
+        yield {"type": "completed"}
+
+
+async def says_nan_when_it_fails(_: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
+    if prompt["text"] == "fail":
+        yield {"type": "odd", "value": float("nan")}
+        yield {"type": "failed", "details": "no", "retryable": False}
+    else:
+        yield {"type": "completed"}
+
+
+LEFT: list[asyncio.Task[None]] = []
+
+
+@pytest.mark.parametrize(
+    ("invoke", "statement", "verdict", "evidence"),
+    [
+        (lingers, "A1b", Verdict.FAIL, "after its terminal event the iteration did not end"),
+        (
+            repeats_its_end_for_ever,
+            "A1b",
+            Verdict.FAIL,
+            "after its terminal event came {'type': 'completed'}",
+        ),
+        (raises_after_the_terminal, "A1b", Verdict.FAIL, "after its terminal event it raised ValueError"),
+        (chatters_for_ever, "A1", Verdict.FAIL, "it had not ended after 1000 events"),
+        (
+            never_fails,
+            "A2",
+            Verdict.FAIL,
+            "the failing prompt ended with {'type': 'completed'}, not with `failed`",
+        ),
+        (leaks_when_it_fails, "A3e", Verdict.FAIL, "left behind: 1 task (left when it failed)"),
+        (says_nan_when_it_fails, "A4", Verdict.FAIL, "Out of range float values are not JSON compliant"),
+        (saying({"type": "odd", 1: "one"}, COMPLETED).invoke, "A4", Verdict.FAIL, "becomes"),
+        (saying({"type": "completed", "data": None}).invoke, "A5", Verdict.WARN, "`completed.data` is null"),
+    ],
+)
+async def test_what_is_wrong_is_told_in_words(
+    invoke: Any, statement: str, verdict: Verdict, evidence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(playing, "_MOST_EVENTS", 1_000)
+    limits = Limits(patience=0.3, stop=0.05, settle=0.05, quiet=0.05)
+    subject = Subject(lambda: BareAgent(invoke), failing={"text": "fail"}, limits=limits)
+    (finding,) = (await examine_agent(subject, [named(AGENT, statement)])).findings
+    assert finding.verdict is verdict
+    assert evidence in finding.evidence
+    while LEFT:
+        LEFT.pop().cancel()
+
+
 async def remembers_in_the_log(scope: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
     """An agent that remembers by saying events of its own."""
     notes = [note["note"] async for note in scope["transcript"].own_events("note")]
@@ -82,3 +163,55 @@ async def test_what_an_agent_says_in_events_of_its_own_it_can_read_again() -> No
     subject = Subject(lambda: BareAgent(remembers_in_the_log), conversation=TALK, limits=SHORT)
     report = await examine_agent(subject, [statement for statement in AGENT if statement.id == "A9"])
     assert report.verdicts() == {"A9": Verdict.PASS}, report
+
+
+async def test_an_agent_that_never_waits_does_not_keep_the_loop_for_the_length_of_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(playing, "_MOST_EVENTS", 1_000)
+    is_over = False
+
+    async def count() -> int:
+        ticks = 0
+        while not is_over:
+            await asyncio.sleep(0)
+            ticks += 1
+        return ticks
+
+    counting = asyncio.create_task(count())
+    turn = await playing.play(BareAgent(chatters_for_ever), new_scope(), {"text": "x"}, SHORT)
+    is_over = True
+    assert len(turn.events) == 1_000
+    assert await counting > 10
+
+
+async def test_an_agent_that_swallows_one_cancel_and_waits_on_is_cancelled_again() -> None:
+    async def waits_on(_: Scope, __: Prompt) -> AsyncIterator[AgentEvent]:
+        yield {"type": "text", "delta": "a"}
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        await asyncio.Event().wait()
+
+    before = asyncio.all_tasks()
+    stop = playing.Stop(when_quiet=True)
+    limits = Limits(patience=2, stop=0.05, quiet=0.02)
+    turn = await playing.play(BareAgent(waits_on), new_scope(), {"text": "x"}, limits, stop)
+    assert turn.overdue
+    assert asyncio.all_tasks() == before
+
+
+async def test_an_error_that_nobody_asks_for_is_left_behind() -> None:
+    async def leaves_an_error(_: Scope, __: Prompt) -> AsyncIterator[AgentEvent]:
+        async def fail() -> None:
+            raise ValueError("nobody asks")
+
+        asyncio.get_running_loop().call_soon(asyncio.ensure_future, fail())
+        for _step in range(3):
+            await asyncio.sleep(0)
+        yield {"type": "completed"}
+
+    # The first turn is played before the kit looks, and what the loop says of it is not the test's affair.
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    subject = Subject(lambda: BareAgent(leaves_an_error), limits=SHORT)
+    (finding,) = (await examine_agent(subject, [named(AGENT, "A3e")])).failures
+    assert "3 complaints (Task exception was never retrieved" in finding.evidence

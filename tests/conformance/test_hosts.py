@@ -10,7 +10,8 @@ from types import ModuleType
 import pytest
 
 from app.agents import driver
-from app.conformance.host import examine_caller, examine_host
+from app.conformance.caller import examine_caller
+from app.conformance.host import examine_host
 from app.conformance.ours import collecting, driver_host
 from app.conformance.playing import Limits
 from app.conformance.report import Verdict

@@ -9,8 +9,10 @@ import pytest
 
 from app.agents.contract import AgentEvent, Prompt, Scope
 from app.conformance import AGENT, Job, Limits, Subject, Verdict, check_isolated, examine
-from app.conformance.gallery import Acting, swallows_every_cancel
+from app.conformance.gallery.exhibit import Acting
+from app.conformance.gallery.misbehaving import swallows_every_cancel
 from app.conformance.running import run
+from app.conformance.statements import Statement
 from app.errors import AgentLoadError
 
 LIMITS = Limits(patience=2, stop=0.3, settle=0.1)
@@ -36,7 +38,8 @@ def write_everywhere():
 forks = then_ends(os.fork)
 writes = then_ends(write_everywhere)
 reads = then_ends(lambda: sys.stdin.read())
-prints = then_ends(lambda: os.write(1, b"x" * 1_000_000))
+exits = then_ends(lambda: os._exit(3))
+prints = then_ends(lambda: [os.write(out, b"x" * 1_000_000) for out in (1, 2)])
 
 def close_everything():
     os.closerange(3, 4096)
@@ -90,9 +93,20 @@ def test_an_agent_that_blocks_is_reported_with_its_place() -> None:
 
 
 @pytest.mark.parametrize("agent", ["forks", "reads", "prints"])
-def test_an_agent_may_fork_read_and_print(agent: str) -> None:
+def test_an_agent_may_fork_read_and_print_which_is_dropped(
+    agent: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     report = check_isolated(Job(f"deaf_agent:{agent}", limits=LIMITS), AGENT[:2])
     assert [str(each.verdict) for each in report.findings] == ["pass", "pass"], report
+    assert capfd.readouterr() == ("", "")
+
+
+def test_after_three_ends_the_rest_is_not_tried() -> None:
+    report = check_isolated(Job("deaf_agent:exits", limits=LIMITS), AGENT[:5])
+    assert [(str(each.verdict), each.evidence) for each in report.findings] == [
+        *[("fail", "it ended the process, with code 3")] * 3,
+        *[("skip", "not tried: the process was lost 3 times")] * 2,
+    ]
 
 
 MEDDLED = "it meddled with a descriptor that is not its own"
@@ -106,6 +120,16 @@ def test_an_agent_that_speaks_for_the_kit_fails(words: str, monkeypatch: pytest.
     monkeypatch.setenv("WORDS", words)
     (finding,) = check_isolated(Job("deaf_agent:writes", limits=LIMITS), AGENT[:1]).findings
     assert (finding.verdict, finding.evidence) == (Verdict.FAIL, MEDDLED)
+
+
+@pytest.mark.parametrize("statements", [AGENT[:1], AGENT[:2]])
+def test_a_verdict_of_the_agents_own_is_taken_for_none(
+    statements: tuple[Statement, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORDS", '{"found": "A0", "verdict": "pass", "evidence": "I am fine"}')
+    report = check_isolated(Job("deaf_agent:writes", limits=LIMITS), statements)
+    assert [each.statement for each in report.findings] == [*statements]
+    assert [(each.verdict, each.evidence) for each in report.failures[:1]] == [(Verdict.FAIL, MEDDLED)]
 
 
 def test_an_agent_that_closes_everything_and_goes_on_is_ended() -> None:

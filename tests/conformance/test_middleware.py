@@ -19,7 +19,8 @@ from app.agents.middleware.relay import relay
 from app.agents.middleware.retry import Retry
 from app.agents.middleware.tracing import Tracing
 from app.conformance.agent import examine_agent
-from app.conformance.gallery import SOUND, Acting
+from app.conformance.gallery import SOUND
+from app.conformance.gallery.exhibit import Acting
 from app.conformance.middleware import Wrap, examine_middleware
 from app.conformance.playing import Limits
 from app.conformance.report import Verdict
@@ -98,6 +99,12 @@ async def drops_what_it_does_not_know(
                 yield event
 
 
+async def changes_a_value(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
+    async with aclosing(relay(agent, scope, prompt)) as events:
+        async for event in events:
+            yield {**event, "x": "changed"} if "x" in event else event
+
+
 async def reorders_keys(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
     async with aclosing(relay(agent, scope, prompt)) as events:
         async for event in events:
@@ -108,6 +115,12 @@ async def trusts_its_agent(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncI
     async with aclosing(agent.invoke(scope, prompt)) as events:  # type: ignore[type-var]
         async for event in events:
             yield event
+
+
+async def makes_the_best_of_it(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
+    async with aclosing(relay(agent, scope, prompt)) as events:
+        async for event in events:
+            yield {"type": "completed"} if event["type"] == "failed" else event
 
 
 async def leaves_it_open(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
@@ -150,8 +163,10 @@ async def drops_keys(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncIterato
     ("invoke", "broken"),
     [
         (drops_what_it_does_not_know, "M1"),
+        (changes_a_value, "M1"),
         (reorders_keys, "M1"),
         (trusts_its_agent, "M2"),
+        (makes_the_best_of_it, "M2"),
         (leaves_it_open, "M3"),
         (raises_at_the_third, "M4"),
         (fails_and_leaves_it_open, "M4"),

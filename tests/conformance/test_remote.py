@@ -9,10 +9,10 @@ import pytest
 
 from app.agents.contract import AgentEvent, Prompt, Scope
 from app.conformance import AGENT, Conversation, Limits, Subject, Verdict, examine_agent, served_at
-from app.conformance.gallery import converses
-from app.conformance.remote import Over
+from app.conformance.gallery.sound import converses
+from app.conformance.remote import Over, agent_event
 from tests.conftest import Server, own_database
-from tests.server import Scripted, Serving, serving
+from tests.server import Json, Scripted, Serving, serving
 
 OVER_THE_WIRE = ("A1", "A1b", "A2", "A3", "A3b", "A3d", "A4", "A6", "A8", "A9")
 LIMITS = Limits(patience=10, stop=3, settle=1, quiet=0.1)
@@ -119,6 +119,40 @@ def answer(status: str, body: bytes, *headers: str, cut: bool = False) -> Answer
         await writer.drain()
 
     return write
+
+
+TOOL = {"id": "log_1", "name": "look", "arguments": {"at": 1}}
+RESULT = {"toolCallId": "log_1", "content": "deaf", "rawContent": ["deaf"]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "said"),
+    [
+        ("tool_call", TOOL, {"type": "tool_started", "id": "t", "name": "look", "args": {"at": 1}}),
+        *(
+            (
+                "tool_result",
+                {**RESULT, "success": success},
+                {"type": "tool_ended", "id": "t", "isError": not success, "content": ["deaf"]},
+            )
+            for success in (True, False)
+        ),
+        ("assistant_thinking_delta", {"delta": "hm"}, {"type": "thinking", "delta": "hm"}),
+        (
+            "error",
+            {"error": "no", "recoverable": True, "code": "luck"},
+            {"type": "failed", "details": "no", "retryable": True, "code": "luck"},
+        ),
+        ("agent_run_end", {"status": "completed", "data": None}, {"type": "completed", "data": None}),
+        ("agent_run_end", {"status": "completed"}, {"type": "completed"}),
+        ("agent_run_end", {"status": "failed"}, None),
+        ("assistant_message", {"content": "a"}, None),
+        ("unheard_of", {"x": 1}, {"type": "unheard_of", "x": 1}),
+    ],
+)
+def test_an_event_of_the_log_is_the_agents_again(kind: str, data: Json, said: Json | None) -> None:
+    envelope = {"type": kind, "data": data, "metadata": {"toolCallId": "t"}}
+    assert agent_event(envelope) == said
 
 
 STREAM = "content-type: text/event-stream"

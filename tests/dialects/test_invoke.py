@@ -17,7 +17,20 @@ from app.events.ending import Ending
 from app.events.envelope import Placed, place
 from app.events.vocabulary import RESERVED
 from tests.conftest import Server, own_database
-from tests.server import HEADERS, Client, Json, Script, Step, Stream, said, saying, serving, soon, types
+from tests.server import (
+    HEADERS,
+    Client,
+    Json,
+    Script,
+    Step,
+    Stream,
+    said,
+    saying,
+    serving,
+    soon,
+    types,
+    until,
+)
 
 EVENTS: list[AgentEvent] = [
     {"type": "thinking", "delta": "Hm. "},
@@ -104,6 +117,18 @@ async def test_one_name_is_one_conversation_which_is_in_the_log(client: Client) 
     assert session["id"] == first
     assert session["metadata"]["invoke"] == {"session": "a/b:c", "parentSession": "mother"}
     assert types(await client.events(first)).count("agent_run_end") == 2
+
+
+async def test_a_trace_goes_with_the_turn_and_its_log_is_let_go(client: Client) -> None:
+    trace = "ab" * 16
+    headers = {**HEADERS, "traceparent": f"00-{trace}-{'cd' * 8}-01"}
+    body = json.dumps({"session": "traced", "text": "Hello"})
+    assert (await client.http.post("/invoke", content=body, headers=headers)).status_code == 200
+    session_id = (await session_named(client, "traced"))["id"]
+    page = (await client.get("/api/v1/sessions/events", sessionId=session_id)).json()
+    turn = [event for event in page["events"] if event["type"] != "session_start"]
+    assert {event["metadata"]["traceId"] for event in turn} == {trace}
+    await until(lambda: list(client.server.parts.parts.logs) == [])
 
 
 async def test_another_principals_conversation_of_that_name_is_another(embedded_server: Server) -> None:
@@ -238,6 +263,8 @@ async def test_silence_is_never_longer_than_clients_bear() -> None:
     [
         ("{}", {}, 400, "bad_request"),
         ('{"session": "", "text": "x"}', {}, 400, "bad_request"),
+        (json.dumps({"session": "s" * 201, "text": "x"}), {}, 400, "bad_request"),
+        (json.dumps({"session": "s", "text": "x", "branchHints": ["b"] * 101}), {}, 400, "bad_request"),
         ('{"session": "a\\u0000", "text": "x"}', {}, 400, "bad_request"),
         ('{"session": "a\\ud800", "text": "x"}', {}, 400, "bad_request"),
         ('{"session": "s", "text": 7}', {}, 400, "bad_request"),

@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -123,3 +124,14 @@ def test_every_built_in_middleware_is_told() -> None:
 
     text = (ROOT / "docs" / "write-an-agent.md").read_text()
     assert set(re.findall(r"^\| `([a-z_]+)[(`]", text, re.MULTILINE)) == set(BUILT_IN)
+
+
+def test_the_guide_to_frameworks_names_every_extra_and_the_versions_that_are_tested() -> None:
+    guide, _, table = (ROOT / "docs" / "frameworks.md").read_text().partition("## Versions")
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(re.findall(r"tarko-server\[([\w-]+)\]", guide)) == set(extras) - {"dev", "all", "tracing"}
+    pinned = (ROOT / "constraints-adapters.txt").read_text()
+    found = re.findall(r"([\w-]+) (\d+\.\d+\.\d+)", table)
+    assert len(found) >= 8
+    for name, version in found:
+        assert f"\n{name}=={version}\n" in pinned

@@ -3,9 +3,12 @@
 import re
 import subprocess
 import tomllib
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent.parent
 ADDRESS = re.compile(
@@ -63,6 +66,37 @@ def test_every_extra_is_pinned_and_has_its_reason() -> None:
             assert f"| {extra} | {name} |" in reasons, extra
     everything = re.split(r"[\[\],]", project["optional-dependencies"]["all"][0])[1:-1]
     assert {*everything} == {*project["optional-dependencies"]} - {"all", "dev"}
+
+
+def test_the_base_install_pulls_no_framework() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    frameworks = {
+        canonicalize_name(Requirement(each).name)
+        for extra, requirements in project["optional-dependencies"].items()
+        if extra not in ("all", "dev", "tracing")
+        for each in requirements
+    }
+    pulled = _pulled(project["dependencies"])
+    assert {"fastapi", "starlette"} <= pulled  # the walk goes on behind what is named
+    assert len(frameworks) >= 7
+    assert pulled & frameworks == set()
+
+
+def _pulled(requirements: list[str]) -> set[str]:
+    """The names of these distributions and of all that they require, as they are installed here."""
+    left = [Requirement(each) for each in requirements]
+    seen: set[tuple[str, frozenset[str]]] = set()
+    while left:
+        requirement = left.pop()
+        found = canonicalize_name(requirement.name), frozenset(requirement.extras)
+        if found in seen:
+            continue
+        seen.add(found)
+        for each in map(Requirement, requires(found[0]) or []):
+            extras = found[1] or {""}
+            if each.marker is None or any(each.marker.evaluate({"extra": extra}) for extra in extras):
+                left.append(each)
+    return {name for name, _ in seen}
 
 
 def test_the_changelog_and_the_package_agree_on_what_is_released() -> None:

@@ -44,9 +44,7 @@ class BrainModel(Model):
             match step:
                 case Say(delta):
                     text += delta
-                    yield ResponseTextDeltaEvent(
-                        **PLACE, delta=delta, logprobs=[], type="response.output_text.delta"
-                    )
+                    yield streamed(delta)
                 case Think(delta):
                     yield ResponseReasoningTextDeltaEvent(
                         **PLACE, delta=delta, type="response.reasoning_text.delta"
@@ -60,6 +58,10 @@ class BrainModel(Model):
                 case Hang():
                     await gates["text"].hang()
         yield _completed([*([assistant_message(text)] if text else []), *output])
+
+
+def streamed(delta: str) -> ResponseTextDeltaEvent:
+    return ResponseTextDeltaEvent(**PLACE, delta=delta, logprobs=[], type="response.output_text.delta")
 
 
 def _completed(output: list[Any]) -> ResponseCompletedEvent:
@@ -101,7 +103,7 @@ class Report(BaseModel):
 class ReportModel(BrainModel):
     async def stream_response(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
         text = json.dumps(REPORT)
-        yield ResponseTextDeltaEvent(**PLACE, delta=text, logprobs=[], type="response.output_text.delta")
+        yield streamed(text)
         yield _completed([assistant_message(text)])
 
 

@@ -5,7 +5,8 @@ next turn. Text and reasoning are told as the model streams them, whole where it
 `output_type` spells its result: that is the structured result, not text. The SDK turns a tool's exception into
 a text for the model, so its tools never end with `isError`.
 
-When a turn is stopped the run is cancelled, and its tasks are waited for: the SDK leaves them to themselves.
+When a turn is stopped the run is cancelled, and its task is waited for: the SDK leaves it to itself. The tasks of tools
+are cancelled with it and can't be waited for, since the SDK shows them to nobody.
 """
 
 import asyncio

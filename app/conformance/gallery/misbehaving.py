@@ -1,57 +1,26 @@
-"""Agents that break the contract, one way each, and sound ones of odd shapes: fixtures for hosts, middleware and this kit.
-
-Each misbehaving one names the statements that it breaks. `SELF_ENDING` are those whose stream ends or fails without a
-stop, and without holding anybody up: what a host or a middleware must turn into one terminal event.
-"""
+"""Agents that break the contract, one way each. Each names the statements that it breaks."""
 
 import asyncio
-import contextvars
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from app.agents.contract import AgentEvent, Prompt, Scope
+from app.conformance.gallery.exhibit import (
+    COMPLETED,
+    FAILED,
+    LONG,
+    Acting,
+    Events,
+    Exhibit,
+    exhibit_of,
+    saying,
+    text,
+)
 
-Events = AsyncIterator[AgentEvent]
-
-COMPLETED: AgentEvent = {"type": "completed"}
-FAILED: AgentEvent = {"type": "failed", "details": "no luck", "retryable": False, "code": "luck"}
-_LONG = 3600.0
 _kept: list[Any] = []
-
-
-def text(delta: str) -> AgentEvent:
-    """A text delta."""
-    return {"type": "text", "delta": delta}
-
-
-class Acting:
-    """A function of scope and prompt as an agent, whatever it returns."""
-
-    def __init__(self, function: Callable[[Scope, Prompt], Any]) -> None:
-        self._function = function
-
-    def invoke(self, scope: Scope, prompt: Prompt, /) -> Any:
-        return self._function(scope, prompt)
-
-
-@dataclass(frozen=True, slots=True)
-class Exhibit:
-    """An agent: its name, how to make one, and the statements that it breaks.
-
-    `is_failure`: a host must make a failed turn of it; else the turn completes, or only a stop shows what is wrong.
-    """
-
-    name: str
-    make: Callable[[], Acting]
-    breaks: frozenset[str] = frozenset()
-    is_failure: bool = True
-
-    def __str__(self) -> str:
-        return self.name
 
 
 # ── they end by themselves ───────────────────────────────────────────────────────────────────────────────────────────
@@ -134,17 +103,6 @@ async def raises_after_the_terminal(_: Scope, __: Prompt) -> Events:
 # ── their events are wrong ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def saying(*events: Any) -> Callable[[Scope, Prompt], Events]:
-    """An agent that says these and completes."""
-
-    async def say(_: Scope, __: Prompt) -> Events:
-        for event in events:
-            yield event
-        yield COMPLETED
-
-    return say
-
-
 async def copies_the_text(_: Scope, __: Prompt) -> Events:
     yield text("answer")
     yield {"type": "completed", "text": "answer"}
@@ -164,6 +122,19 @@ async def swallows_one_cancel(_: Scope, __: Prompt) -> Events:
         await asyncio.sleep(0.01)
     except asyncio.CancelledError:
         yield text("never mind")
+    yield COMPLETED
+
+
+async def swallows_a_second_cancel(_: Scope, __: Prompt) -> Events:
+    yield text("a")
+    try:
+        await asyncio.sleep(0.01)
+    except asyncio.CancelledError:
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            yield text("never mind")
+        raise
     yield COMPLETED
 
 
@@ -203,7 +174,7 @@ async def hangs_in_finally(_: Scope, __: Prompt) -> Events:
         yield COMPLETED
     finally:
         if not is_over:
-            await asyncio.sleep(_LONG)
+            await asyncio.sleep(LONG)
 
 
 async def raises_in_finally(_: Scope, __: Prompt) -> Events:
@@ -244,7 +215,7 @@ def starts_before_it_is_asked(_: Scope, __: Prompt) -> Events:
 
 
 async def leaves_a_task(_: Scope, __: Prompt) -> Events:
-    _kept.append(asyncio.create_task(asyncio.sleep(_LONG), name="left work"))
+    _kept.append(asyncio.create_task(asyncio.sleep(LONG), name="left work"))
     yield text("a")
     await asyncio.sleep(0)
     yield COMPLETED
@@ -276,6 +247,14 @@ async def leaves_a_stream_open(_: Scope, __: Prompt) -> Events:
     model = _model()
     _kept.append(model)
     async for word in model:
+        yield text(word)
+        break
+    await asyncio.sleep(0)
+    yield COMPLETED
+
+
+async def drops_a_stream(_: Scope, __: Prompt) -> Events:
+    async for word in _model():
         yield text(word)
         break
     await asyncio.sleep(0)
@@ -386,32 +365,30 @@ async def keeps_the_loop(_: Scope, __: Prompt) -> Events:
     yield COMPLETED
 
 
-def _of(function: Callable[[Scope, Prompt], Any], *breaks: str, is_failure: bool = True) -> Exhibit:
-    return Exhibit(function.__name__, lambda: Acting(function), frozenset(breaks), is_failure)
-
-
 def _saying(name: str, *events: Any, breaks: tuple[str, ...]) -> Exhibit:
-    return Exhibit(name, lambda: Acting(saying(*events)), frozenset(breaks), is_failure=False)
+    return Exhibit(name, lambda: saying(*events, COMPLETED), frozenset(breaks), is_failure=False)
 
 
 SELF_ENDING = (
-    _of(raises, "A1", "A2"),
-    _of(raises_at_once, "A1", "A2"),
-    _of(raises_in_the_call, "A1", "A2"),
-    _of(returns_none, "A0"),
-    _of(returns_a_list, "A0"),
-    _of(returns_a_coroutine, "A0"),
-    _of(is_empty, "A1"),
-    _of(has_no_terminal, "A1"),
-    _of(exits, "A2"),
-    _of(stops_iteration, "A2"),
-    _of(leaks_a_cancel, "A2"),
-    _of(fails_untyped, "A2", "A4b"),
-    _of(gives_no_object, "A4"),
-    _of(chatters_on, "A1b", is_failure=False),
-    _of(has_two_terminals, "A1b"),
-    _of(raises_after_the_terminal, "A1b", is_failure=False),
+    exhibit_of(raises, "A1", "A2"),
+    exhibit_of(raises_at_once, "A1", "A2"),
+    exhibit_of(raises_in_the_call, "A1", "A2"),
+    exhibit_of(returns_none, "A0"),
+    exhibit_of(returns_a_list, "A0"),
+    exhibit_of(returns_a_coroutine, "A0"),
+    exhibit_of(is_empty, "A1"),
+    exhibit_of(has_no_terminal, "A1"),
+    exhibit_of(exits, "A2"),
+    exhibit_of(stops_iteration, "A2"),
+    exhibit_of(leaks_a_cancel, "A2"),
+    exhibit_of(fails_untyped, "A2", "A4b"),
+    exhibit_of(gives_no_object, "A4"),
+    exhibit_of(chatters_on, "A1b", is_failure=False),
+    exhibit_of(has_two_terminals, "A1b"),
+    exhibit_of(raises_after_the_terminal, "A1b", is_failure=False),
 )
+"""Their stream ends or fails without a stop, and without holding anybody up: what a host or a middleware must turn into
+one terminal event."""
 
 MISBEHAVING = (
     *SELF_ENDING,
@@ -421,22 +398,23 @@ MISBEHAVING = (
     _saying("says_a_tuple", {"type": "odd", "value": (1, 2)}, breaks=("A4",)),
     _saying("has_a_wrong_delta", {"type": "text", "delta": None}, breaks=("A4b",)),
     _saying("lacks_a_field", {"type": "tool_ended", "id": "t", "content": "x"}, breaks=("A4b",)),
-    _of(copies_the_text, "A5", is_failure=False),
-    _of(repeats_the_text, "A5", is_failure=False),
-    _of(swallows_one_cancel, "A3", is_failure=False),
-    _of(swallows_every_cancel, "A3", is_failure=False),
-    _of(yields_in_finally, "A1b", "A3b", is_failure=False),
-    _of(hangs_in_finally, "A3b", is_failure=False),
-    _of(raises_in_finally, "A3b", is_failure=False),
-    _of(yields_in_a_task_group, "A3b", is_failure=False),
-    _of(works_on_after_preparing, "A3d", is_failure=False),
-    _of(starts_before_it_is_asked, "A3c", is_failure=False),
-    _of(leaves_a_task, "A3", "A3e", is_failure=False),
-    _of(leaves_a_thread, "A3", "A3e", is_failure=False),
-    _of(leaves_a_socket, "A3", "A3e", is_failure=False),
-    _of(leaves_a_stream_open, "A3", "A3e", is_failure=False),
-    _of(bears_no_unknown_keys, "A6", is_failure=False),
-    _of(chokes_on_images, "A6", is_failure=False),
+    exhibit_of(copies_the_text, "A5", is_failure=False),
+    exhibit_of(repeats_the_text, "A5", is_failure=False),
+    exhibit_of(swallows_one_cancel, "A3", is_failure=False),
+    exhibit_of(swallows_a_second_cancel, "A3", is_failure=False),
+    exhibit_of(swallows_every_cancel, "A3", is_failure=False),
+    exhibit_of(yields_in_finally, "A1b", "A3b", is_failure=False),
+    exhibit_of(hangs_in_finally, "A3b", is_failure=False),
+    exhibit_of(raises_in_finally, "A3b", is_failure=False),
+    exhibit_of(yields_in_a_task_group, "A3b", is_failure=False),
+    exhibit_of(works_on_after_preparing, "A3d", is_failure=False),
+    exhibit_of(starts_before_it_is_asked, "A3c", is_failure=False),
+    exhibit_of(leaves_a_task, "A3", "A3e", is_failure=False),
+    exhibit_of(leaves_a_thread, "A3", "A3e", is_failure=False),
+    exhibit_of(leaves_a_socket, "A3", "A3e", is_failure=False),
+    exhibit_of(leaves_a_stream_open, "A3", "A3e", is_failure=False),
+    exhibit_of(bears_no_unknown_keys, "A6", is_failure=False),
+    exhibit_of(chokes_on_images, "A6", is_failure=False),
     Exhibit("mixes_sessions", mixes_sessions, frozenset({"A7"}), is_failure=False),
     Exhibit("refuses_late", refuses_late, frozenset({"A8"}), is_failure=False),
     Exhibit("refuses_for_good", refuses_for_good, frozenset({"A8"}), is_failure=False),
@@ -444,128 +422,8 @@ MISBEHAVING = (
 )
 
 DUBIOUS = (
-    _of(hands_over_a_failure, "A3", is_failure=False),
-    _of(keeps_the_loop, "A10", is_failure=False),
+    exhibit_of(hands_over_a_failure, "A3", is_failure=False),
+    exhibit_of(drops_a_stream, "A3", is_failure=False),
+    exhibit_of(keeps_the_loop, "A10", is_failure=False),
 )
 """Of these the kit warns."""
-
-
-# ── sound ones of odd shapes ─────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Handmade:
-    """An iterator without `aclose`, whose steps are futures."""
-
-    def __init__(self) -> None:
-        self._left: list[AgentEvent] = [text("a"), COMPLETED]
-
-    def __aiter__(self) -> "Handmade":
-        return self
-
-    def __anext__(self) -> "asyncio.Future[AgentEvent]":
-        step: asyncio.Future[AgentEvent] = asyncio.get_running_loop().create_future()
-        if self._left:
-            step.set_result(self._left.pop(0))
-        else:
-            step.set_exception(StopAsyncIteration())
-        return step
-
-
-class Dictlike(Mapping[str, Any]):
-    """A mapping that is no dict."""
-
-    def __init__(self, **fields: Any) -> None:
-        self._fields = fields
-
-    def __getitem__(self, key: str) -> Any:
-        return self._fields[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._fields)
-
-    def __len__(self) -> int:
-        return len(self._fields)
-
-
-async def converses(scope: Scope, prompt: Prompt) -> Events:
-    """Keeps nothing: what was said before is in the transcript."""
-    messages = await scope["transcript"].messages() if "transcript" in scope else []
-    for message in messages:
-        yield text(f"{message['content']} ")
-    yield {"type": "thinking", "delta": "hm"}
-    yield {"type": "tool_started", "id": "t", "name": "wait", "args": {"for": [1, None]}}
-    await asyncio.sleep(0)
-    yield {"type": "tool_ended", "id": "t", "isError": False, "content": {"ok": True}}
-    yield {"type": "unheard_of", "x": [None]}
-    await asyncio.sleep(0)
-    yield text(prompt["text"])
-    yield {"type": "completed", "data": {"length": len(prompt["text"])}}
-
-
-async def fails(_: Scope, __: Prompt) -> Events:
-    yield text("a")
-    await asyncio.sleep(0)
-    yield FAILED
-
-
-async def in_a_timeout(_: Scope, __: Prompt) -> Events:
-    async with asyncio.timeout(_LONG):
-        await asyncio.sleep(0)
-        yield text("a")
-        await asyncio.sleep(0)
-    yield COMPLETED
-
-
-_variable: contextvars.ContextVar[int] = contextvars.ContextVar("conformance")
-
-
-async def with_a_context_variable(_: Scope, __: Prompt) -> Events:
-    token = _variable.set(1)
-    try:
-        await asyncio.sleep(0)
-        yield text("a")
-        await asyncio.sleep(0)
-    finally:
-        _variable.reset(token)
-    yield COMPLETED
-
-
-async def in_a_thread(_: Scope, __: Prompt) -> Events:
-    yield text(await asyncio.to_thread(lambda: "a"))
-    yield COMPLETED
-
-
-async def says_mappings(_: Scope, __: Prompt) -> Events:
-    yield Dictlike(type="text", delta="a")
-    yield Dictlike(type="completed", data=1)
-
-
-def refuses_when_busy() -> Acting:
-    """One turn a session at a time, refused as the specification's example does."""
-    busy: set[str] = set()
-
-    async def invoke(scope: Scope, prompt: Prompt) -> Events:
-        if scope["session"] in busy:
-            yield {"type": "failed", "details": "busy", "retryable": True, "code": "session_busy"}
-            return
-        busy.add(scope["session"])
-        try:
-            yield text(prompt["text"])
-            await asyncio.sleep(0)
-        finally:
-            busy.discard(scope["session"])
-        yield COMPLETED
-
-    return Acting(invoke)
-
-
-SOUND = (
-    _of(converses, is_failure=False),
-    _of(fails),
-    _of(in_a_timeout, is_failure=False),
-    _of(with_a_context_variable, is_failure=False),
-    _of(in_a_thread, is_failure=False),
-    _of(says_mappings, is_failure=False),
-    Exhibit("handmade", lambda: Acting(lambda _, __: Handmade()), is_failure=False),
-    Exhibit("refuses_when_busy", refuses_when_busy, is_failure=False),
-)
