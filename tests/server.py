@@ -25,7 +25,7 @@ from app.main import Application
 from app.settings import Settings
 from app.turns.supervisor import Limits
 
-PATIENCE = 15.0
+PATIENCE = 60.0
 SHORT = Bounds(grace=0.1, recancel=0.05, recancels=2, close=0.1, tail=0.1)
 HEADERS = {"content-type": "application/json"}
 COMPLETED: AgentEvent = {"type": "completed"}

@@ -22,7 +22,7 @@ STATES = pb.TaskState
 @pytest.fixture(params=["1.0", "0.3"])
 async def sdk(request: pytest.FixtureRequest, client: Client) -> AsyncIterator[SdkClient]:
     """A client that has read the card, and speaks one of its interfaces."""
-    async with httpx.AsyncClient(trust_env=False, timeout=15) as http:
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as http:
         card = await A2ACardResolver(http, client.server.url).get_agent_card()
         kept = [each for each in card.supported_interfaces if each.protocol_version == request.param]
         assert len(kept) == 1
@@ -126,7 +126,7 @@ async def test_question_and_answer(sdk: SdkClient, client: Client) -> None:
 
 
 async def test_list(client: Client) -> None:
-    async with httpx.AsyncClient(trust_env=False, timeout=15) as http:
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as http:
         card = await A2ACardResolver(http, client.server.url).get_agent_card()
         sdk = ClientFactory(ClientConfig(httpx_client=http, streaming=False)).create(card)
         [sent] = [told(event) async for event in sdk.send_message(request("list me"))]

@@ -15,7 +15,7 @@ from app.agents.outcome import Outcome
 
 COMPLETED: AgentEvent = {"type": "completed"}
 SHORT = Bounds(grace=0.05, recancel=0.02, recancels=2, close=0.05, tail=0.05)
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 def text(delta: str) -> AgentEvent:

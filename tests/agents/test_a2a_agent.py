@@ -465,7 +465,7 @@ async def test_the_agents_word_when_to_come_back_is_obeyed(made: Made) -> None:
 async def test_an_agent_that_never_comes_back_fails_the_turn(version: str, made: Made) -> None:
     async with A2APeer(STEPS, version, hold=2) as peer:
         agent = made(peer, patience=SHORT)
-        async with asyncio.timeout(10), aclosing(agent.invoke(SCOPE, PROMPT)) as events:  # type: ignore[type-var]
+        async with asyncio.timeout(60), aclosing(agent.invoke(SCOPE, PROMPT)) as events:  # type: ignore[type-var]
             await anext(events)
             await peer.held.wait()
             await peer.close()
@@ -489,7 +489,7 @@ async def test_where_nobody_answers_the_turn_fails(made: Made) -> None:
 async def test_silence_is_a_lost_connection(version: str, made: Made) -> None:
     async with A2APeer(STEPS, version, hold=3) as peer:
         invoked = asyncio.create_task(said(made(peer, silence=0.1)))
-        await asyncio.wait_for(peer.held.wait(), 5)
+        await asyncio.wait_for(peer.held.wait(), 60)
         peer.hold = None
         peer.finishes = True
         assert heard(await invoked) == (TEXT, COMPLETED)

@@ -99,7 +99,7 @@ async def made() -> AsyncIterator[Made]:
 
 
 async def said(agent: TarkoAgent, scope: Scope | None = None, prompt: Prompt = PROMPT) -> list[AgentEvent]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         return [event async for event in agent.invoke(scope or {"session": "s", "turn": "turn_1"}, prompt)]
 
 
@@ -278,7 +278,7 @@ async def test_silence_is_a_lost_connection(dialect: str, made: Made) -> None:
     async with server_of(dialect, hold=4) as server:
         agent = made(server, silence=0.1)
         invoked = asyncio.create_task(said(agent))
-        await asyncio.wait_for(server.held.wait(), 5)
+        await asyncio.wait_for(server.held.wait(), 60)
         server.hold = None
         assert heard(await invoked) == SAID
 
@@ -286,7 +286,7 @@ async def test_silence_is_a_lost_connection(dialect: str, made: Made) -> None:
 async def test_an_ending_that_never_comes_fails_the_turn(made: Made) -> None:
     async with server_of("nested", hold=4) as server:
         invoked = asyncio.create_task(said(made(server, silence=0.1, patience=SHORT)))
-        await asyncio.wait_for(server.held.wait(), 5)
+        await asyncio.wait_for(server.held.wait(), 60)
         server.hold = 1
         ending = (await invoked)[-1]
         assert (ending["code"], ending["retryable"]) == ("connection_lost", True)
@@ -583,7 +583,7 @@ async def test_an_abort_that_is_not_answered_is_waited_for_within_patience(diale
     async with server_of(dialect, hold=5) as server:
         agent = made(server, patience=Patience(losses=0.2, abort=0.05))
         server.refusals[ABORT].append(Reply(wait=asyncio.Event()))
-        async with asyncio.timeout(5), aclosing(agent.invoke({"session": "s"}, PROMPT)) as events:  # type: ignore[type-var]
+        async with asyncio.timeout(60), aclosing(agent.invoke({"session": "s"}, PROMPT)) as events:  # type: ignore[type-var]
             await anext(events)
             await anext(events)
         assert server.asked_for(ABORT)

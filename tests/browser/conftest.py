@@ -29,7 +29,7 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-PATIENCE_MS = 10_000
+PATIENCE_MS = 60_000
 TOKENS = "alice=correct-horse-battery-staple,bob=another-token-of-some-length"
 
 NewPage = Callable[[], Awaitable["Page"]]

@@ -30,6 +30,7 @@ except ImportError:
     unable("the package playwright is not installed")
 
 expect = _expect
+expect.set_options(timeout=60_000)
 
 __all__ = [
     "Browser",

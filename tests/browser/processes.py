@@ -83,7 +83,7 @@ class Api:
 
     def __init__(self, url: str, token: str | None = None) -> None:
         headers = {} if token is None else {"authorization": f"Bearer {token}"}
-        self._client = httpx.AsyncClient(base_url=url, headers=headers, timeout=10)
+        self._client = httpx.AsyncClient(base_url=url, headers=headers, timeout=60)
 
     async def close(self) -> None:
         await self._client.aclose()

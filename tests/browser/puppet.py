@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 ADDRESS = "PUPPET_STAGE"
-PATIENCE = 10.0
+PATIENCE = 60.0
 MAX_LINE = 2**26
 
 

@@ -152,9 +152,7 @@ async def test_lines_of_megabytes_pictures_and_controls_do_no_harm(
     await turn.text(f"\u202eright to left\u202c שלום {'y' * 5_000_000}")
     await turn.text("\n\n![out](https://example.invalid/track.png) <img src=https://example.invalid/b.png>")
     await turn.complete()
-    await expect(console.ending("Completed")).to_be_visible(
-        timeout=30_000
-    )  # fifteen megabytes, on a busy machine
+    await expect(console.ending("Completed")).to_be_visible()
     for tool in await page.locator("details.tool > summary").all():
         await tool.click()
     print(f"megabytes, conversation: long tasks {await page.evaluate('longTasks.splice(0)')} ms")

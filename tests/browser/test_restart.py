@@ -61,7 +61,7 @@ async def test_pages_outlive_the_server(
 
     await saw(example, "agent_run_end")
     for console in (stream, socket):
-        await expect(console.ending("Interrupted")).to_be_visible(timeout=15_000)
+        await expect(console.ending("Interrupted")).to_be_visible()
         await expect(console.answers).to_have_text("Half")
         await expect(console.page.get_by_role("article", name="Error")).to_contain_text("server_restarted")
         await expect(console.connection).to_have_text("Live")

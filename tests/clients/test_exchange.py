@@ -234,7 +234,7 @@ async def test_readers_leave_connections_to_the_calls() -> None:
         followed = [
             await stack.enter_async_context(aclosing(client.session("s").follow())) for _ in range(readers)
         ]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await asyncio.gather(*(anext(events) for events in followed))
             assert (await client.session("s").details())["id"] == "sess"
 

@@ -54,7 +54,7 @@ class Busy:
 
     async def waiting(self, count: int) -> list[Json]:
         """The queue, when so many wait."""
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while len(found := (await self.queue())["queue"]) != count:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.01)
         queue: list[Json] = found

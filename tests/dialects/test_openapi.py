@@ -163,7 +163,7 @@ def fuzz(url: str, document: Json, name: str, session_id: str) -> None:
                 if names_session and isinstance(part, dict) and "sessionId" in part:
                     part["sessionId"] = session_id
             try:
-                response = case.call(base_url=url, session=session, timeout=10)
+                response = case.call(base_url=url, session=session, timeout=60)
             except SerializationNotPossible:
                 return
             assert response.status_code < 500 or response.status_code in FAILED_TURN, response.text

@@ -57,7 +57,7 @@ def _serve(command: list[str], port: int, environment: dict[str, str], cwd: Path
         yield port
     finally:
         os.killpg(process.pid, signal.SIGTERM)
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_the_two_commands_are_the_readmes() -> None:
 
 def test_make_run_serves_the_page_and_the_api(served: int) -> None:
     for path in ("/", "/docs", "/readyz"):
-        with urllib.request.urlopen(f"http://127.0.0.1:{served}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{served}{path}", timeout=60) as answer:
             assert answer.status == 200
 
 
@@ -112,7 +112,7 @@ def test_the_agent_of_the_readme_is_served(tmp_path: Path) -> None:
             data=b'{"query": "one two"}',
             headers={"content-type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             assert b"You said: one two" in answer.read()
 
 

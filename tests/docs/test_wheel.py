@@ -71,14 +71,14 @@ def test_the_wheel_migrates_and_serves_from_an_environment_elsewhere(
         try:
             assert process.stdout is not None
             assert base in process.stdout.readline()
-            with urllib.request.urlopen(f"{base}/", timeout=10) as page:
+            with urllib.request.urlopen(f"{base}/", timeout=60) as page:
                 assert b"/assets/" in page.read()
             query = urllib.request.Request(
                 f"{base}/api/v1/oneshot/query",
                 data=b'{"query": "hello"}',
                 headers={"content-type": "application/json"},
             )
-            with urllib.request.urlopen(query, timeout=10) as answer:
+            with urllib.request.urlopen(query, timeout=60) as answer:
                 assert b'"status":"completed"' in answer.read()
             chat = [str(installed), "chat", "--url", base]
             talked = subprocess.run(
@@ -87,7 +87,7 @@ def test_the_wheel_migrates_and_serves_from_an_environment_elsewhere(
             assert talked.stdout.startswith("Hello!")
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait(timeout=30)
+            process.wait(timeout=60)
     assert process.returncode == 0
 
 

@@ -179,7 +179,7 @@ class Reader:
         """Wait until this place was seen; returns the places seen so far."""
         while self.upto < place:
             self._moved.clear()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await self._moved.wait()
         return self.places
 
@@ -194,7 +194,7 @@ class Reader:
 
 async def until(ask: Callable[[], Awaitable[Found]], holds: Callable[[Found], bool] = bool) -> Found:
     """Ask again and again until it holds, for what nobody announces; returns the answer."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             found = await ask()
             if holds(found):

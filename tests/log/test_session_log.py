@@ -325,7 +325,7 @@ async def test_readers_that_join_at_any_time_see_the_same_sequence(
         commit = GroupCommit(store, logs)
         commit.start()
         readers = await play(steps, store, logs, commit)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await append_event(commit, "s", draft("session_end"), closes_session=True)
             await asyncio.wait([reader.task for reader in readers])
         await commit.stop()

@@ -168,7 +168,7 @@ async def test_a_pool_closes_in_time_although_a_connection_is_kept(embedded_data
     await pool.open()
 
     async def keep_a_connection() -> None:
-        async with asyncio.timeout(10), pool.connection() as connection:
+        async with asyncio.timeout(60), pool.connection() as connection:
             await pool.close()
             await connection.execute("SELECT 1")
 

@@ -193,7 +193,7 @@ async def test_a_second_start_is_refused_and_says_who_holds_it(home: Path) -> No
         line_of(owner)
         with pytest.raises(ConfigurationError, match=rf"process {owner.pid}\b.*TARKO_DATA_DIR"):
             await EmbeddedPostgres(home / "data").start()
-        owner.communicate("\n", timeout=30)
+        owner.communicate("\n", timeout=60)
     async with running(EmbeddedPostgres(home / "data")) as server:
         assert await ask(server.dsn, "SELECT number FROM kept") == 42
 
@@ -444,7 +444,7 @@ async def test_an_ordinary_user_runs_it_as_himself(home: Path) -> None:
         pid = int(line_of(owner))
         assert psutil.Process(pid).uids().effective == user.pw_uid
         assert stat.S_IMODE((home / "a/data").stat().st_mode) == 0o700
-        said, _ = owner.communicate("\n", timeout=30)
+        said, _ = owner.communicate("\n", timeout=60)
         assert said == "stopped\n"
     async with running(EmbeddedPostgres(home / "a/data", options=UNSAFE)) as server:
         assert psutil.Process(server.pid).uids().effective == user.pw_uid

@@ -18,7 +18,7 @@ from tests.server import Client, Scripted, Serving, serving, soon, until
 
 ROOT = Path(__file__).parents[2]
 STARTS = 60.0
-PATIENCE = 20.0
+PATIENCE = 60.0
 SERVE = "import sys; from app.serving import serve; from app.settings import Settings; sys.exit(serve(Settings()))"
 ADDRESS = re.compile(rb"http://127\.0\.0\.1:(\d+)")
 LISTENERS = """

@@ -22,7 +22,7 @@ from app.turns.supervisor import Stores as TurnStores
 from tests.log.storing import Stores
 
 SHORT = Bounds(grace=0.05, recancel=0.02, recancels=2, close=0.05, tail=0.05)
-PATIENCE = 20.0
+PATIENCE = 60.0
 HI = Query("hi", {"text": "hi"})
 COMPLETED: AgentEvent = {"type": "completed"}
 

@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 SESSIONS = 2
 QUEUE = 4
-PATIENCE = 20.0
+PATIENCE = 60.0
 ROUNDS = 1000
 REFUSALS = (SessionBusy, QueueFull, TurnRemoved, NotFound, StorageUnavailable)
 

@@ -75,7 +75,7 @@ async def asked(client: Any) -> dict[str, Any]:
 
 
 async def main(url: str) -> dict[str, Any]:
-    async with httpx.AsyncClient(trust_env=False, timeout=15) as http:
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as http:
         card = await A2ACardResolver(http, url).get_agent_card()
         client = ClientFactory(ClientConfig(httpx_client=http, streaming=True)).create(card)
         return {
