@@ -7,14 +7,18 @@ server that refuses streams refuses everything else too.
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
+from typing import TypeAlias
 
 from tests.clients.scenarios import Fault
 
 CHUNK = 64 * 1024
-ACCEPTED_AND_CLOSED = 5
+TURNS_TO_CLOSE = 2
 _READS_EVENTS = re.compile(rb"(GET|POST) (/ws|\S*/stream)")
+
+
+Accept: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Network:
@@ -29,6 +33,7 @@ class Network:
         self._by_port: dict[int, Fault] = {}
         self._links: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
+        self._accepted: set[asyncio.BaseProtocol] = set()
 
     @property
     def url(self) -> str:
@@ -50,12 +55,20 @@ class Network:
             writer.transport.abort()
 
     async def close(self) -> None:
-        # What was accepted a moment ago is a link some turns of the loop later, and an aborted one closes its socket later.
-        for _ in range(ACCEPTED_AND_CLOSED):
+        """Break every connection, those too that have been accepted and are no links yet."""
+        for _ in range(TURNS_TO_CLOSE):
             await asyncio.sleep(0)
-            while self._links:
-                self.cut()
-                await asyncio.wait(self._links, timeout=0.1)
+        while self._links or self._accepted:
+            self.cut()
+            await asyncio.sleep(0.001)
+        for _ in range(TURNS_TO_CLOSE):
+            await asyncio.sleep(0)
+
+    def protocol(self) -> asyncio.BaseProtocol:
+        """What reads a connection that is about to be made."""
+        protocol = _Accepted(self._accepted, self.accept)
+        self._accepted.add(protocol)
+        return protocol
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -93,6 +106,18 @@ class Network:
             self._fault = next(self._faults, Fault())
             return self._fault
         return Fault(refuse=self._fault.refuse, drop=self._fault.drop)
+
+
+class _Accepted(asyncio.StreamReaderProtocol):
+    """Counts as open from before its connection is made until it is lost."""
+
+    def __init__(self, open_ones: set[asyncio.BaseProtocol], accept: Accept) -> None:
+        super().__init__(asyncio.StreamReader(), accept)
+        self._open_ones = open_ones
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._open_ones.discard(self)
 
 
 async def _pump(first: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -136,7 +161,7 @@ def _pieces(chunk: bytes, size: int | None) -> Iterator[bytes]:
 async def open_network(target_port: int) -> AsyncIterator[Network]:
     """A network for as long as the block runs."""
     network = Network(target_port)
-    listener = await asyncio.start_server(network.accept, "127.0.0.1", 0)
+    listener = await asyncio.get_running_loop().create_server(network.protocol, "127.0.0.1", 0)
     network.port = listener.sockets[0].getsockname()[1]
     try:
         yield network

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pytest
 
 from app.agents.adapters import comeback
-from app.agents.adapters.a2a import turn as turns
+from app.agents.adapters.a2a import watch
 from app.agents.adapters.a2a.agent import A2AAgent
 from app.agents.contract import AgentEvent, Message, Scope
 from app.settings import A2ARemote
@@ -60,9 +60,9 @@ async def peer(request: pytest.FixtureRequest) -> AsyncIterator[Peer]:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comeback, "FIRST_PAUSE", 0.002)
-    monkeypatch.setattr(turns, "PACE", 0.01)
-    monkeypatch.setattr(turns, "FIRST_LOOK", 0.01)
-    monkeypatch.setattr(turns, "LONGEST_LOOK", 0.1)
+    monkeypatch.setattr(watch, "PACE", 0.01)
+    monkeypatch.setattr(watch, "FIRST_LOOK", 0.01)
+    monkeypatch.setattr(watch, "LONGEST_LOOK", 0.1)
 
 
 @asynccontextmanager

@@ -126,9 +126,10 @@ async def test_a_burst_of_changes_makes_few_notifications(embedded_database: str
     ):
         for place in range(1, 1001):
             one.signals.moved({"sess_a": place})
-            await asyncio.sleep(0)
+            if place % 100 == 0:
+                await asyncio.sleep(0)
         await until(lambda: two.moved == {"sess_a": 1000})
-        assert len(said) < 300
+        assert len(said) <= 11
         places = [int(hint.rpartition(" ")[2]) for hint in said]
         assert places == sorted(places)
 
