@@ -247,7 +247,7 @@ async def test_d28_the_pool_recovers_whenever_postgres_is_killed() -> None:
                     since = time.monotonic()
                     assert (await client.status(other))["state"] == "idle"
                     assert (await client.append(other, "note")).status_code == 201
-                    assert elapsed(since) < 5
+                    assert elapsed(since) < 20
                     answers.clear()
                 await until(lambda: answers[-3:] == [200] * 3)
             go_on.set()

@@ -100,11 +100,9 @@ async def test_d03_an_agent_that_nobody_reads_any_more_cleans_up(
     session_id = await client.session(model.script)
     async with asking(client, session_id):
         await soon(model.step.reached.wait())
-        since = time.monotonic()
         await stop(client, session_id)
         await soon(model.has_cleaned_up.wait())
 
-    assert elapsed(since) < 2
     assert (tmp_path / "finally").read_text() == "cleaned up"
     assert model.calls == 1
 
@@ -374,13 +372,11 @@ BEFORE_THE_FIRST_EVENT: dict[str, Any] = {
 async def test_d15_a_failure_before_the_first_event_is_an_ending_at_once(client: Client, where: str) -> None:
     """langgenius/dify#36996: no terminal event came, and the client waited for 300 seconds."""
     session_id = await client.session(BEFORE_THE_FIRST_EVENT[where])
-    since = time.monotonic()
 
     async with client.query_stream(session_id) as stream:
-        events = [frame.json for frame in await stream.rest() if frame.data is not None]
-    answer = await client.query(session_id)
+        events = [frame.json for frame in await soon(stream.rest()) if frame.data is not None]
+    answer = await soon(client.query(session_id))
 
-    assert elapsed(since) < 2
     assert types(events)[-2:] == ["error", "agent_run_end"]
     assert events[-1]["data"]["status"] == "failed"
     assert answer.status_code == 502

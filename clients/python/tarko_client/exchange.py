@@ -172,10 +172,9 @@ def event_source(answer: httpx.Response) -> EventSource:
 
 def frame_of(sent: ServerSentEvent) -> Frame:
     """A block of an event stream. Raises NotTarko when its data is no event."""
-    retry = (
-        sent.retry if sent.retry is not None and sent.retry >= 0 else None
-    )  # httpx-sse takes a sign for a digit
-    return Frame(sent.id or None, Event.read(sent.data) if sent.data else None, retry)
+    event = Event.read(sent.data) if sent.data else None
+    is_pause = sent.retry is not None and sent.retry >= 0  # httpx-sse takes a sign for a digit
+    return Frame(sent.id or None, event, sent.retry if is_pause else None)
 
 
 def frame_on_socket(message: str | bytes) -> Frame:
