@@ -6,6 +6,7 @@ server that refuses streams refuses everything else too.
 
 import asyncio
 import re
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -14,7 +15,7 @@ from typing import TypeAlias
 from tests.clients.scenarios import Fault
 
 CHUNK = 64 * 1024
-TURNS_TO_CLOSE = 2
+TURNS_TO_CLOSE = 2  # of the loop: an aborted connection closes its socket a turn later
 _READS_EVENTS = re.compile(rb"(GET|POST) (/ws|\S*/stream)")
 
 
@@ -34,6 +35,7 @@ class Network:
         self._links: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
         self._accepted: set[asyncio.BaseProtocol] = set()
+        self._is_closing = False
 
     @property
     def url(self) -> str:
@@ -54,21 +56,27 @@ class Network:
         for writer in self._writers:
             writer.transport.abort()
 
+    async def serve(self, listener: socket.socket) -> None:
+        """Accept until `close`. A server of asyncio's loses a connection that it accepts while it is closed."""
+        loop = asyncio.get_running_loop()
+        self.port = listener.getsockname()[1]
+        while True:
+            connection, _ = await loop.sock_accept(listener)
+            if self._is_closing:
+                connection.close()
+                return
+            await loop.connect_accepted_socket(lambda: _Accepted(self._accepted, self.accept), connection)
+
     async def close(self) -> None:
-        """Break every connection, those too that have been accepted and are no links yet."""
-        for _ in range(TURNS_TO_CLOSE):
-            await asyncio.sleep(0)
+        """Accept no more, and break every connection."""
+        self._is_closing = True
+        _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.transport.abort()
         while self._links or self._accepted:
             self.cut()
             await asyncio.sleep(0.001)
         for _ in range(TURNS_TO_CLOSE):
             await asyncio.sleep(0)
-
-    def protocol(self) -> asyncio.BaseProtocol:
-        """What reads a connection that is about to be made."""
-        protocol = _Accepted(self._accepted, self.accept)
-        self._accepted.add(protocol)
-        return protocol
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -109,11 +117,12 @@ class Network:
 
 
 class _Accepted(asyncio.StreamReaderProtocol):
-    """Counts as open from before its connection is made until it is lost."""
+    """Is among the open ones from before its connection is made until it is lost."""
 
     def __init__(self, open_ones: set[asyncio.BaseProtocol], accept: Accept) -> None:
         super().__init__(asyncio.StreamReader(), accept)
         self._open_ones = open_ones
+        open_ones.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -161,10 +170,12 @@ def _pieces(chunk: bytes, size: int | None) -> Iterator[bytes]:
 async def open_network(target_port: int) -> AsyncIterator[Network]:
     """A network for as long as the block runs."""
     network = Network(target_port)
-    listener = await asyncio.get_running_loop().create_server(network.protocol, "127.0.0.1", 0)
-    network.port = listener.sockets[0].getsockname()[1]
-    try:
-        yield network
-    finally:
-        listener.close()
-        await network.close()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0)
+        serving = asyncio.create_task(network.serve(listener), name="a network's listener")
+        await asyncio.sleep(0)
+        try:
+            yield network
+        finally:
+            await network.close()
+            await serving
