@@ -32,10 +32,11 @@ from tests.server import (
 @pytest.fixture(scope="module")
 async def hinted(embedded_server: Server) -> AsyncIterator[Pair]:
     """Replicas that hear of aborts and deletions by hints alone: neither ever looks for them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wiring, "WATCH_INTERVAL", 3600.0)
-        async with own_database(embedded_server) as url, pair_of_replicas(url) as found:
-            yield found
+    async with own_database(embedded_server) as url, AsyncExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(wiring, "WATCH_INTERVAL", 3600.0)
+            found = await stack.enter_async_context(pair_of_replicas(url))
+        yield found
 
 
 def talking(step: Step) -> Script:
