@@ -4,10 +4,12 @@ Each server is started once, migrated once into a template, and every test clone
 second server is used where one is on the machine; with TARKO_REQUIRE_ALL=1 its absence is a failure.
 """
 
+import faulthandler
 import itertools
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+import sys
+from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +32,7 @@ from tests.log.storing import Stores, memory_stores
 REQUIRE_ALL = "TARKO_REQUIRE_ALL"
 LONG = "TARKO_LONG"  # =1: tests that take a time of their own take a long one
 DEBIAN = Path("/usr/lib/postgresql/15/bin")
+CLEANING_UP = 180.0  # seconds
 TEMPLATE = "template_of_tests"
 EMPTY = """
 DELETE FROM events; DELETE FROM heads; DELETE FROM turns; DELETE FROM sessions; DELETE FROM replicas;
@@ -83,6 +86,16 @@ def _serve(binaries: Path | None) -> Iterator[Server]:
         server = Server(postgres.dsn)
         portal.call(_prepare, server)
         yield server
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown() -> Generator[None]:
+    """End the process if cleaning up takes for ever: with a failure, the time limits of its test are over."""
+    faulthandler.dump_traceback_later(CLEANING_UP, exit=True, file=sys.__stderr__)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture(scope="session")
