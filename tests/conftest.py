@@ -8,7 +8,6 @@ import faulthandler
 import itertools
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -91,7 +90,7 @@ def _serve(binaries: Path | None) -> Iterator[Server]:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown() -> Generator[None]:
     """End the process if cleaning up takes for ever: with a failure, the time limits of its test are over."""
-    faulthandler.dump_traceback_later(CLEANING_UP, exit=True, file=sys.__stderr__)
+    faulthandler.dump_traceback_later(CLEANING_UP, exit=True, file=2)
     try:
         yield
     finally:
