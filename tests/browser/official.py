@@ -1,6 +1,7 @@
 """The official Tarko UI, by what its user sees. It draws two chat panels and hides one, so everything is looked for visibly."""
 
 import re
+from contextlib import suppress
 
 from tests.browser.kit import Locator, Page, expect
 
@@ -28,6 +29,20 @@ class OfficialUi:
         await expect(self.field).to_be_enabled()
         await self.field.fill(text)
         await self.field.press("Control+Enter")
+
+    async def reload_into_running(self) -> None:
+        """Reload while a turn runs, and wait for the button that stops it.
+
+        Now and then its animation waits for ever for that of the button it replaces, in the page alone; then a visitor
+        would reload once more.
+        """
+        for _ in range(3):
+            await self.page.reload()
+            await expect(self.running).to_be_visible()
+            with suppress(AssertionError):
+                await expect(self.stop_button).to_be_visible(timeout=10_000)
+                return
+        await expect(self.stop_button).to_be_visible()
 
     async def session_id(self) -> str:
         """The session that the address names."""
