@@ -92,7 +92,7 @@ TURNS: dict[str, Callable[[], Script]] = {
 _STABLE = (
     (re.compile(r"[a-z2-7]{26}"), ""),
     (re.compile(r'"(timestamp|createdAt|updatedAt|configuredAt|startTime)":\d{13}'), r'"\1":1622548800000'),
-    (re.compile(r'"(elapsedMs|durationMs|ttftMs|ttltMs)":\d+'), r'"\1":0'),
+    (re.compile(r'"(elapsedMs|durationMs|thinkingDurationMs|ttftMs|ttltMs)":\d+'), r'"\1":0'),
     (re.compile(r"retry: \d+"), "retry: 2000"),
 )
 
