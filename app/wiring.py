@@ -285,7 +285,7 @@ async def _start(
     if is_alone:
         await supervisor.recover(is_alone=True)
     await signals.start(
-        Ears(logs.moved, dispatch, supervisor.stop_if_mine, lambda: [log.session_id for log in logs])
+        Ears(logs.moved, dispatch, supervisor.stops.obey, lambda: [log.session_id for log in logs])
     )
     stack.push_async_callback(signals.stop)
 
@@ -297,7 +297,7 @@ async def _start(
 
     async def watch() -> None:
         supervisor.fail_turns_in_an_outage()
-        await supervisor.obey_stops()
+        await supervisor.stops.obey_all()
         await supervisor.queue.dispatch_stranded()
 
     async def recover() -> None:

@@ -54,7 +54,7 @@ async def until_ended(
             if stops in done:
                 raise ShuttingDown("The server stops; the turn waits for another one.")
             if gone in done:
-                parts.supervisor.abandon(session_id, turn_id)
+                parts.supervisor.stops.abandon(session_id, turn_id)
     finally:
         parts.readers.forget(stop_waiting)
         reading.cancel()

@@ -49,7 +49,7 @@ async def finish_deletions(*, directory: Directory, supervisor: Supervisor, comm
 
 async def _end(session: Session, directory: Directory, supervisor: Supervisor, commit: GroupCommit) -> None:
     # Again until nothing runs: while one process learns that its turn has ended, another may have begun the next.
-    while await supervisor.abort(session.id) is not None:
+    while await supervisor.stops.abort(session.id) is not None:
         pass
     now = now_ms()
     data = {

@@ -3,7 +3,7 @@
 A turn belongs to its session, not to a connection: callers ask for it and follow the log. Of the turns in the database
 this process runs those in `_running`; it has promised to run those in `_claimed`, a row that may be stored already
 included, so that `recover` can tell turns that nobody runs. Turns that wait are left to `queue`, which says when the
-next one starts.
+next one starts; who wants one stopped asks `stops`.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from app.agents.contract import Agent, Scope
 from app.agents.driver import Bounds
 from app.agents.options import options_of
 from app.agents.translate import MAX_EVENT, MAX_TURN, Translation
-from app.errors import BadRequest, NotFound, SessionBusy, ShuttingDown, StorageUnavailable
+from app.errors import BadRequest, NotFound, SessionBusy, ShuttingDown
 from app.events.canonical import NotJson
 from app.events.ending import Ending
 from app.events.envelope import Draft, Placed, now_ms, place
-from app.events.ids import is_turn_id, new_session_id, new_turn_id
+from app.events.ids import new_session_id, new_turn_id
 from app.log.group_commit import GroupCommit
 from app.log.hints import Hints
 from app.log.logs import Logs
@@ -45,6 +45,7 @@ from app.turns.errands import Errands
 from app.turns.queue import TurnQueue
 from app.turns.queue_store import QueueStore
 from app.turns.recovery import Recovery
+from app.turns.stops import Stops
 from app.turns.transcript import LogTranscript
 from app.turns.turn import Receipt, Turn, Watch
 from app.turns.turn_store import TurnStore
@@ -52,9 +53,6 @@ from app.turns.turn_store import TurnStore
 SHUTDOWN = Ending.aborted("server_shutdown", "The server stopped before the turn had ended.")
 OUTAGE = Ending.failed("The database was away for too long.", code="storage_unavailable", is_recoverable=True)
 LAST_WRITES = 1.0
-FIRST_LOOK = 0.02
-LONGEST_LOOK = 0.1
-LONGEST_STOP = 20.0
 
 T = TypeVar("T")
 
@@ -124,6 +122,18 @@ class Supervisor:
             running=self._running.keys(),
             claimed=self._claimed,
             start=self._start_waiting,
+            errands=self._aside,
+        )
+        self.stops = Stops(
+            running=self._running,
+            starting=lambda session_id: [
+                admit for admit, session in self._admitting.items() if session == session_id
+            ],
+            queue=self.queue,
+            turns=stores.turns,
+            events=stores.events,
+            hints=hints,
+            replica_id=replica_id,
             errands=self._aside,
         )
         self._recovery = Recovery(
@@ -210,7 +220,7 @@ class Supervisor:
     ) -> Admitted:
         admitted = await self.queue.join(turn_id, session_id, query, key, first=interrupts)
         if interrupts:
-            self._aside.send(self._stop_what_ran(session_id, admitted.after), f"interrupt for {turn_id}")
+            self.stops.interrupt(session_id, admitted.after, by=turn_id)
         return admitted
 
     async def _start_waiting(self, following: NextTurn) -> None:
@@ -250,95 +260,13 @@ class Supervisor:
             )
         return Admitted(turn_id, row.first_place - 1, is_repeat=True)
 
-    # ── stopping ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-    async def abort(self, session_id: str, turn_id: str | None = None) -> Receipt | None:
-        """Abort the session's running turn, or the named one only, wherever it runs; returns when its ending is durable.
-
-        A turn that is just being started is running, too: a query and an abort that is sent right after it may meet here.
-        A turn that waits is removed. Harmless when it has ended: the receipt then tells how. None when nothing runs and
-        no turn was named. Raises `NotFound` for a turn that the session never had.
-        """
-        starting = [admit for admit, session in self._admitting.items() if session == session_id]
-        if starting and turn_id is None:
-            await asyncio.wait(starting)
-        running = self._running.get(session_id)
-        if running is not None and not running.ended.done() and turn_id in (None, running.id):
-            receipt = await running.stop(Ending.aborted())
-            # Without a place it was taken over, and whoever did so may not have ended it yet.
-            return receipt if receipt.last_place else await self._ending_of(running.id, is_first=False)
-        if turn_id is not None and not is_turn_id(turn_id):
-            raise NotFound(f"The session has no turn {turn_id[:80]!r}.", code="turn_not_found")
-        asked = await self._stores.turns.ask_to_stop(session_id, turn_id)
-        if asked is not None:
-            stopped, is_first = asked
-            self._hints.stop_turn(stopped)
-            return await self._ending_of(stopped, is_first=is_first)
-        return None if turn_id is None else await self._late_or_removed(session_id, turn_id)
-
-    async def _abort_started(self, session_id: str, turn_id: str) -> Receipt:
-        receipt = await self.abort(session_id, turn_id)
-        assert receipt is not None  # noqa: S101 - only an abort without a name may find nothing
-        return receipt
-
-    def abandon(self, session_id: str, turn_id: str) -> None:
-        """Abort a turn whose asker has hung up, without waiting."""
-        self._aside.send(self.abort(session_id, turn_id), f"abandon {turn_id}")
-
-    async def _late_or_removed(self, session_id: str, turn_id: str) -> Receipt:
-        if await self.queue.remove(session_id, turn_id):
-            return Receipt(turn_id, "removed", 0, is_new=True)
-        row = await self._stores.turns.get(turn_id)
-        if row is None or row.session_id != session_id:
-            raise NotFound(f"The session has no turn {turn_id[:80]!r}.", code="turn_not_found")
-        if row.status is None:
-            return await self._abort_started(session_id, turn_id)  # it left the queue while it was looked for
-        return Receipt(turn_id, row.status, row.last_place)
-
-    async def _ending_of(self, turn_id: str, *, is_first: bool) -> Receipt:
-        """Wait until a turn that was asked to stop has ended, wherever it runs. `is_first`: nobody had asked before."""
-        pause = FIRST_LOOK
-        deadline = time.monotonic() + LONGEST_STOP
-        while True:
-            row = await self._stores.turns.get(turn_id)
-            if row is None:
-                raise NotFound("The session was deleted.", code="session_deleted")
-            if row.status is not None:
-                is_ours = is_first and (row.status, row.code) == ("aborted", "aborted")
-                return Receipt(turn_id, row.status, row.last_place, is_ours)
-            self.stop_if_mine(turn_id)  # it was just being started here
-            if time.monotonic() > deadline:
-                raise StorageUnavailable(f"{turn_id} was asked to stop and has not ended yet.")
-            await asyncio.sleep(pause)
-            pause = min(pause * 1.5, LONGEST_LOOK)
-
-    async def obey_stops(self) -> None:
-        """Abort the turns that other processes asked this one to abort, and stop those that were taken over."""
-        mine = [turn.id for turn in self._running.values()]
-        if mine:
-            for turn_id in await self._stores.turns.asked_to_stop(self._replica_id, mine):
-                self.stop_if_mine(turn_id)
-
-    def stop_if_mine(self, turn_id: str) -> None:
-        """Abort a turn if it runs here."""
-        for turn in self._running.values():
-            if turn.id == turn_id:
-                turn.stop_aside(Ending.aborted())
+    # ── upkeep ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def fail_turns_in_an_outage(self) -> None:
         """Fail the running turns when the database has been away for too long; it is written when it is back."""
         if self._commit.failing_for > self._limits.outage:
             for turn in self._running.values():
                 turn.stop_aside(OUTAGE)
-
-    async def _stop_what_ran(self, session_id: str, at: int) -> None:
-        """Abort the turn that ran when the session's log had this place: none that began behind it."""
-        head = await self._stores.events.head(session_id)
-        if head is None or head.running_turn is None:
-            return
-        running = await self._stores.turns.get(head.running_turn)
-        if running is not None and running.first_place <= at:
-            await self.abort(session_id, running.id)
 
     async def ask_aside(self, session: Session, text: str, patience: float) -> str | None:
         """What the session's agent says to a text outside of the session; None when it does not say so in time.

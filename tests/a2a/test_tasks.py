@@ -18,7 +18,7 @@ from app.log import session_log, writers
 from app.log.session_log import Page, SessionLog
 from app.log.store import Slice
 from app.postgres.exchange_store import PostgresExchangeStore
-from app.turns.supervisor import Supervisor
+from app.turns.stops import Stops
 from tests.a2a.calling import Caller, accumulated, message_ids, state_of, status_text, texts_of
 from tests.a2a.test_contract import asking, plays, waiting
 from tests.conftest import Server, own_database
@@ -327,15 +327,15 @@ async def test_a_turn_that_ends_while_it_is_being_canceled(
 ) -> None:
     """It is over, and says so; or it asks by now, and the question is closed."""
     step = Step()
-    abort = Supervisor.abort
+    abort, logs = Stops.abort, caller.client.server.parts.parts.logs
 
-    async def late(supervisor: Supervisor, session_id: str, turn_id: str | None = None) -> Any:
+    async def late(stops: Stops, session_id: str, turn_id: str | None = None) -> Any:
         step.passed.set()
-        async with supervisor._logs.open(session_id) as log, aclosing(log.follow(0)) as pages:
+        async with logs.open(session_id) as log, aclosing(log.follow(0)) as pages:
             async for page in pages:
                 if turn_id and page.end_of(turn_id):
                     break
-        return await abort(supervisor, session_id, turn_id)
+        return await abort(stops, session_id, turn_id)
 
     async def agent(*_: Any) -> AsyncIterator[Json]:
         await step.wait()
@@ -347,7 +347,7 @@ async def test_a_turn_that_ends_while_it_is_being_canceled(
     async with caller.send_stream("late") as told:
         task = (await told.first())[1]
         await soon(step.reached.wait())
-        monkeypatch.setattr(Supervisor, "abort", late)
+        monkeypatch.setattr(Stops, "abort", late)
         if ended == "asking":
             assert state_of(await caller.cancel(task["id"])) == "canceled"
         else:

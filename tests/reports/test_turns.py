@@ -227,10 +227,10 @@ async def test_d12_a_stop_in_the_tick_of_its_send_leaves_no_session_active() -> 
             sending = asyncio.create_task(server.supervisor.admit(session, query))
             for _ in range(number % 5):  # the stop meets the start at each of its steps
                 await asyncio.sleep(0)
-            stopped = await soon(server.supervisor.abort(session.id))
+            stopped = await soon(server.supervisor.stops.abort(session.id))
             turn_id = (await soon(sending)).turn_id
             if stopped is None:
-                stopped = await soon(server.supervisor.abort(session.id, turn_id))
+                stopped = await soon(server.supervisor.stops.abort(session.id, turn_id))
             assert stopped is not None
             assert (stopped.turn_id, stopped.status) == (turn_id, "aborted")
         await until(lambda: server.supervisor.running == 0)

@@ -218,12 +218,12 @@ async def test_a_removed_turn_is_told_and_leaves_no_event(one: Process) -> None:
     session, script, held, first = await busy(one)
     removed, kept = [await admit(one, session, words) for words in ("removed", "kept")]
     told = removal(removed)
-    receipt = await one.supervisor.abort(session.id, removed.turn_id)
+    receipt = await one.supervisor.stops.abort(session.id, removed.turn_id)
     assert receipt is not None
     assert (receipt.status, receipt.is_new, receipt.last_place) == ("removed", True, 0)
     assert told.result()
     with pytest.raises(NotFound):
-        await one.supervisor.abort(session.id, removed.turn_id)
+        await one.supervisor.stops.abort(session.id, removed.turn_id)
     held.may_go_on.set()
     await one.ending(session, kept.turn_id)
     assert {turn for _, turn in await order(one, session)} == {first, kept.turn_id}
@@ -254,7 +254,7 @@ async def test_a_turn_that_starts_was_not_removed(memory: Process) -> None:
 async def test_an_abort_without_a_name_leaves_those_that_wait(one: Process) -> None:
     session, _, _, first = await busy(one)
     admitted = await admit(one, session, "x")
-    receipt = await one.supervisor.abort(session.id)
+    receipt = await one.supervisor.stops.abort(session.id)
     assert receipt is not None
     assert (receipt.turn_id, receipt.status) == (first, "aborted")
     assert await status(one, session, admitted.turn_id) == "completed"
@@ -347,7 +347,7 @@ async def test_two_turns_agents_never_run_at_once_though_the_one_between_never_b
         session = await one.new_session(run)
         await one.ending(session, await one.start(session))
         await one.start(session, asking("second"))
-        await one.supervisor.abort(session.id)
+        await one.supervisor.stops.abort(session.id)
         third = await one.start(session, asking("third"))
         await settle()
         assert told == ["hi"]
@@ -363,11 +363,11 @@ async def test_an_interrupt_never_hits_its_own_turn_or_one_that_began_after_it(m
     queued = await admit(memory, session, "third")
     interrupting = await admit(memory, session, "second", "interrupt")
     await soon(second.has_begun)
-    await memory.supervisor._stop_what_ran(session.id, interrupting.after)
+    await memory.supervisor.stops._abort_what_ran(session.id, interrupting.after)
     assert memory.supervisor.running == 1
     second.may_go_on.set()
     await soon(third.has_begun)
-    await memory.supervisor._stop_what_ran(session.id, interrupting.after)
+    await memory.supervisor.stops._abort_what_ran(session.id, interrupting.after)
     third.may_go_on.set()
     assert await status(memory, session, first) == "aborted"
     assert await status(memory, session, interrupting.turn_id) == "completed"
@@ -453,7 +453,7 @@ async def test_a_repeat_joins_the_turn_while_it_waits_runs_and_when_it_has_ended
 async def test_a_repeat_of_a_removed_turn_is_told_so(one: Process) -> None:
     session, script, held, _ = await busy(one)
     admitted = await admit(one, session, "x", "queue", KEY)
-    await one.supervisor.abort(session.id, admitted.turn_id)
+    await one.supervisor.stops.abort(session.id, admitted.turn_id)
     with pytest.raises(TurnRemoved) as refused:
         await admit(one, session, "x", "queue", KEY)
     assert (refused.value.status, refused.value.code) == (409, "turn_removed")
@@ -657,7 +657,7 @@ async def test_an_abort_of_a_waiting_turn_that_just_starts_ends_it(memory: Proce
         return is_removed
 
     store.remove = late
-    receipt = await memory.supervisor.abort(session.id, admitted.turn_id)
+    receipt = await memory.supervisor.stops.abort(session.id, admitted.turn_id)
     assert receipt is not None
     assert (receipt.turn_id, receipt.status, receipt.is_new) == (admitted.turn_id, "aborted", True)
 
@@ -673,7 +673,7 @@ async def test_a_start_and_an_abort_by_name_of_the_same_waiting_turn_are_one_out
         admitted = await admit(one, session, "x")
         held.may_go_on.set()
         await settle(n)
-        receipt = await one.supervisor.abort(session.id, admitted.turn_id)
+        receipt = await one.supervisor.stops.abort(session.id, admitted.turn_id)
         assert receipt is not None
         row = await one.stores.turns.get(admitted.turn_id)
         assert (row is None) == (receipt.status == "removed")
@@ -691,7 +691,7 @@ async def test_an_abort_of_a_turn_that_another_took_over_waits_for_its_ending(me
     row = await memory.stores.turns.get(turn)
     assert row is not None
     assert await memory.stores.turns.take_over(row, "another") is not None
-    abort = asyncio.create_task(memory.supervisor.abort(session.id))
+    abort = asyncio.create_task(memory.supervisor.stops.abort(session.id))
     await until(lambda: running(memory), lambda count: count == 0)
     assert not abort.done()
     async with process(memory.stores, replica_id="another", agents=memory.agents) as other:
@@ -724,7 +724,7 @@ async def test_a_deletion_waits_for_the_turn_that_another_process_began(memory: 
         await until(
             lambda: memory.stores.turns.asked_to_stop("another", [following]), lambda asked: bool(asked)
         )
-        await other.supervisor.obey_stops()
+        await other.supervisor.stops.obey_all()
         await deletion
         assert await order(memory, session) == [
             ("begins", turn), ("ends", turn), ("begins", following), ("ends", following),
@@ -858,9 +858,9 @@ async def test_an_abort_of_another_processs_turn_waits_no_longer_than_it_says(
     async with process(stores, replica_id="other") as other, process(stores) as one:
         session = await other.new_session(hangs)
         turn = await other.start(session)
-        monkeypatch.setattr("app.turns.supervisor.LONGEST_STOP", 0.0)
+        monkeypatch.setattr("app.turns.stops.LONGEST_STOP", 0.0)
         with pytest.raises(StorageUnavailable):
-            await one.supervisor.abort(session.id)
+            await one.supervisor.stops.abort(session.id)
         turns: Any = stores.turns
 
         async def purged(_: str) -> None:
@@ -868,7 +868,7 @@ async def test_an_abort_of_another_processs_turn_waits_no_longer_than_it_says(
 
         monkeypatch.setattr(turns, "get", purged)
         with pytest.raises(NotFound) as gone:
-            await one.supervisor.abort(session.id, turn)
+            await one.supervisor.stops.abort(session.id, turn)
         assert gone.value.code == "session_deleted"
 
 

@@ -61,7 +61,7 @@ def _without_pauses() -> Iterator[None]:
     """Every pause is one turn of the loop, so that the order of things is the script's and the seed's alone."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("log.group_commit.PACE", "log.group_commit.RETRY_PAUSE", "log.session_log.CATCH_UP_PAUSE",
-                     "turns.supervisor.FIRST_LOOK"):  # fmt: skip
+                     "turns.stops.FIRST_LOOK"):  # fmt: skip
             patch.setattr(f"app.{name}", 0)
         logging.disable(logging.CRITICAL)
         yield
@@ -215,7 +215,7 @@ class Process:
 
     def stop_turn(self, turn_id: str) -> None:
         for other in self._heard():
-            other.supervisor.stop_if_mine(turn_id)
+            other.supervisor.stops.obey(turn_id)
 
     def _heard(self) -> list["Process"]:
         if self.line.is_cut or self._world.weather.strikes(4):
@@ -235,7 +235,7 @@ class Process:
 
     async def look(self) -> None:
         """One round of everything that is done now and then."""
-        for work in (self.supervisor.obey_stops, self.supervisor.queue.dispatch_stranded, self._recover):
+        for work in (self.supervisor.stops.obey_all, self.supervisor.queue.dispatch_stranded, self._recover):
             with suppress(StorageUnavailable):
                 await work()
         for log in self.logs:
@@ -392,7 +392,7 @@ class World:
         if turn_id is not None:
             self.removals.add(turn_id)
         try:
-            receipt = await process.supervisor.abort(session_id, turn_id)
+            receipt = await process.supervisor.stops.abort(session_id, turn_id)
         except (NotFound, StorageUnavailable):
             return
         self.stopped[attempt] = self.place(session_id)

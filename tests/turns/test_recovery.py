@@ -99,7 +99,7 @@ async def test_a_turn_whose_dispatch_got_no_answer_is_ended_once_or_started_late
             raise StorageUnavailable("the answer is lost")
 
         queue.start = fails
-        await one.supervisor.abort(session.id, first)
+        await one.supervisor.stops.abort(session.id, first)
         await settle()
         assert await one.supervisor.recover(is_alone=False) == int(is_stored)
         await one.supervisor.queue.dispatch_stranded()

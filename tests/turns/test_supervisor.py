@@ -308,7 +308,7 @@ async def test_a_turn_that_waits_for_the_agent_before_can_be_aborted(memory: Pro
     session = await memory.new_session(run)
     await memory.ending(session, await memory.start(session))
     turn = await memory.start(session, Query("two", {"text": "two"}))
-    receipt = await memory.supervisor.abort(session.id)
+    receipt = await memory.supervisor.stops.abort(session.id)
     assert receipt is not None
     assert (receipt.status, receipt.is_new) == ("aborted", True)
     moments.may_go_on.set()
@@ -356,7 +356,7 @@ async def test_an_abort_in_the_middle_of_text_keeps_the_text_and_returns_when_it
     session = await one.new_session(waits(moments))
     turn = await one.start(session)
     await moments.has_begun.wait()
-    receipt = await one.supervisor.abort(session.id)
+    receipt = await one.supervisor.stops.abort(session.id)
     events = await one.told(session, turn)
     assert receipt is not None
     assert (receipt.turn_id, receipt.status, receipt.is_new) == (turn, "aborted", True)
@@ -377,7 +377,7 @@ async def test_an_abort_before_the_first_event_ends_the_turn(memory: Process) ->
 
     session = await memory.new_session(run)
     turn = await memory.start(session)
-    await memory.supervisor.abort(session.id)
+    await memory.supervisor.stops.abort(session.id)
     assert kinds(await memory.told(session, turn))[2:] == [
         "assistant_message_start", "assistant_message", "error", "agent_run_end"
     ]  # fmt: skip
@@ -398,7 +398,7 @@ async def test_an_abort_in_a_tool_stops_the_tool_and_closes_its_call(one: Proces
     session = await one.new_session(run)
     turn = await one.start(session)
     await moments.has_begun.wait()
-    await one.supervisor.abort(session.id)
+    await one.supervisor.stops.abort(session.id)
     assert moments.has_cleaned_up.is_set()
     result = dict(await one.told(session, turn))["tool_result"]
     assert (result["error"], result["success"]) == ("aborted", False)
@@ -410,7 +410,7 @@ async def test_two_aborts_at_once_are_one_ending_that_one_of_them_made(
     session = await memory.new_session(waits(moments))
     turn = await memory.start(session)
     await moments.has_begun.wait()
-    receipts = await asyncio.gather(*(memory.supervisor.abort(session.id) for _ in range(3)))
+    receipts = await asyncio.gather(*(memory.supervisor.stops.abort(session.id) for _ in range(3)))
     assert [receipt.is_new for receipt in receipts if receipt] == [True, False, False]
     assert {receipt.last_place for receipt in receipts if receipt} == {
         len(await memory.stores.all(session.id))
@@ -423,8 +423,8 @@ async def test_a_late_abort_is_harmless_and_tells_how_the_turn_ended(one: Proces
     turn = await one.start(session)
     await one.ending(session, turn)
     await settle()
-    assert await one.supervisor.abort(session.id) is None
-    receipt = await one.supervisor.abort(session.id, turn)
+    assert await one.supervisor.stops.abort(session.id) is None
+    receipt = await one.supervisor.stops.abort(session.id, turn)
     assert receipt is not None
     assert (receipt.status, receipt.is_new) == ("completed", False)
     assert receipt.last_place == len(await one.stores.all(session.id))
@@ -439,11 +439,11 @@ async def test_an_abort_by_name_hits_its_turn_only(one: Process, moments: Moment
     moments.has_begun.clear()
     turn = await one.start(session)
     await moments.has_begun.wait()
-    late = await one.supervisor.abort(session.id, stale)
+    late = await one.supervisor.stops.abort(session.id, stale)
     assert late is not None
     assert (late.turn_id, late.is_new) == (stale, False)
     assert one.supervisor.running == 1
-    receipt = await one.supervisor.abort(session.id, turn)
+    receipt = await one.supervisor.stops.abort(session.id, turn)
     assert receipt is not None
     assert (receipt.turn_id, receipt.is_new) == (turn, True)
 
@@ -454,7 +454,7 @@ async def test_a_turn_that_the_session_never_had_is_not_found(memory: Process, m
     session = await memory.new_session(says_hello)
     for turn_id in ("turn_none", turn):
         with pytest.raises(NotFound) as refused:
-            await memory.supervisor.abort(session.id, turn_id)
+            await memory.supervisor.stops.abort(session.id, turn_id)
         assert refused.value.code == "turn_not_found"
 
 
@@ -463,7 +463,7 @@ async def test_an_agent_that_ignores_every_cancel_is_given_up_and_stays_silent(m
     session = await memory.new_session(is_stubborn(moments))
     turn = await memory.start(session)
     await moments.has_begun.wait()
-    receipt = await memory.supervisor.abort(session.id)
+    receipt = await memory.supervisor.stops.abort(session.id)
     assert receipt is not None
     assert receipt.status == "aborted"
     assert abandoned_pumps() == 1
@@ -472,14 +472,14 @@ async def test_an_agent_that_ignores_every_cancel_is_given_up_and_stays_silent(m
     assert abandoned_pumps() == 0
     assert dict(await memory.told(session, turn))["assistant_message"]["content"] == "part"
     await memory.start(session)
-    await memory.supervisor.abort(session.id)
+    await memory.supervisor.stops.abort(session.id)
 
 
 async def test_an_abort_whose_caller_goes_away_goes_on(memory: Process, moments: Moments) -> None:
     session = await memory.new_session(waits(moments))
     turn = await memory.start(session)
     await moments.has_begun.wait()
-    abort = asyncio.create_task(memory.supervisor.abort(session.id))
+    abort = asyncio.create_task(memory.supervisor.stops.abort(session.id))
     await asyncio.sleep(0)
     abort.cancel()
     await asyncio.wait([abort])
@@ -495,10 +495,10 @@ async def test_a_start_and_an_abort_in_the_same_tick_leave_no_session_stuck(memo
     for n in range(200):
         start = asyncio.create_task(memory.start(session))
         await settle(n % 4)
-        receipt = await memory.supervisor.abort(session.id)
+        receipt = await memory.supervisor.stops.abort(session.id)
         turn = await start
         if receipt is None:
-            receipt = await memory.supervisor.abort(session.id)
+            receipt = await memory.supervisor.stops.abort(session.id)
         assert receipt is not None
         assert (receipt.turn_id, receipt.status) == (turn, "aborted")
         standing = await memory.directory.find(session.id, "alice")
@@ -517,7 +517,7 @@ async def test_an_abort_right_after_a_start_waits_for_it(one: Process) -> None:
     session = await one.new_session(run)
     start = asyncio.create_task(one.start(session))
     await asyncio.sleep(0)
-    receipt = await one.supervisor.abort(session.id)
+    receipt = await one.supervisor.stops.abort(session.id)
     assert receipt is not None
     assert receipt.turn_id == await start
     assert receipt.status == "aborted"
@@ -583,7 +583,7 @@ async def test_a_turn_whose_process_is_gone_is_interrupted_with_what_it_had_said
             log = await some_stores.all(session.id)
             assert all(b'"traceId":"abab' in event.metadata for event in log if event.turn_id == turn)
             assert await new.supervisor.recover(is_alone=True) == 0
-            receipt = await new.supervisor.abort(session.id, turn)
+            receipt = await new.supervisor.stops.abort(session.id, turn)
             assert receipt is not None
             assert (receipt.status, receipt.is_new) == ("interrupted", False)
             assert new.supervisor.ended == {"interrupted": 1}

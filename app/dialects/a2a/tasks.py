@@ -155,7 +155,7 @@ class Tasks:
         while exchange.state in ("running", "asking"):
             was_open = True
             if exchange.state == "running":
-                await self._parts.supervisor.abort(exchange.session_id, exchange.last_turn)
+                await self._parts.supervisor.stops.abort(exchange.session_id, exchange.last_turn)
             elif await self._parts.exchanges.close_question(exchange):
                 await self._tell_closed(exchange)
             exchange = await self._exchange(exchange.id)

@@ -68,7 +68,7 @@ async def _session_of(parts: Parts, principal: str, agent: str, body: Invoke) ->
 
 async def _stream(parts: Parts, session_id: str, admitted: Admitted) -> Response:
     def cancel() -> None:
-        parts.supervisor.abandon(session_id, admitted.turn_id)
+        parts.supervisor.stops.abandon(session_id, admitted.turn_id)
 
     try:
         log = await parts.logs.take(session_id)

@@ -153,7 +153,7 @@ def router(parts: Parts) -> APIRouter:
 
 async def abort_turn(parts: Parts, session_id: str, turn_id: str | None) -> dict[str, Any]:
     """Abort, and the receipt as the protocol has it."""
-    receipt = await parts.supervisor.abort(session_id, turn_id)
+    receipt = await parts.supervisor.stops.abort(session_id, turn_id)
     if receipt is None:
         return {"success": False}
     told = {
@@ -208,7 +208,7 @@ async def _stream(parts: Parts, asked: _Asked, start: Start) -> Response:
     log = await parts.logs.take(session_id)
 
     def abort() -> None:
-        parts.supervisor.abandon(session_id, admitted.turn_id)
+        parts.supervisor.stops.abandon(session_id, admitted.turn_id)
 
     return EventStream(
         log,

@@ -82,7 +82,7 @@ class _Conversation:
             for task in (listening, *self._aside, *self._watching):
                 task.cancel()
             for turn_id, session_id in self._own.items():
-                self._parts.supervisor.abandon(session_id, turn_id)
+                self._parts.supervisor.stops.abandon(session_id, turn_id)
             await asyncio.gather(listening, return_exceptions=True)
         if self._joined.broken.done():
             await self._close(self._joined.broken.result())

@@ -65,7 +65,7 @@ def router(parts: Parts, settling: Settling) -> APIRouter:
         """Stop the running turn. The answer comes when nothing runs any more, so a late abort succeeds, too."""
         principal = principal_of(request)
         await parts.directory.find(body.sessionId, principal)
-        await parts.supervisor.abort(body.sessionId)
+        await parts.supervisor.stops.abort(body.sessionId)
         await settling.settle(principal, body.sessionId)
         return Response(encode({"success": True}), media_type="application/json")
 
