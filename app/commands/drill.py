@@ -4,7 +4,7 @@ import asyncio
 import signal
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from app.commands.connecting import server_url
@@ -13,7 +13,7 @@ from app.drill.deployment import PROMPT, Deployment, Target
 from app.drill.failures import DrillFailed
 from app.drill.faults import FAULTS
 from app.drill.findings import Findings
-from app.drill.local import Plan, drill
+from app.drill.local import Drill, Plan
 from app.drill.report import show
 from app.errors import TarkoError
 
@@ -33,7 +33,8 @@ def drill_locally(*, only: str, rounds: int | None, seed: int | None, is_short: 
             f"--only: there is no {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}."
         )
     plan = Plan(wanted, rounds, _seed(seed), is_short)
-    return _run(drill(plan, Screen().notice), plan.seed)
+    drill = Drill(plan, Screen().notice)
+    return _run(drill.run(), drill.found.values(), plan.seed)
 
 
 def drill_deployment(
@@ -51,26 +52,29 @@ def drill_deployment(
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     target = Target(server_url(url), headers, prompt or PROMPT, agent, during)
 
-    async def run() -> list[Findings]:
-        return await Deployment(target, chosen).drill(rounds or 1, Screen().notice)
-
-    return _run(run(), chosen)
+    deployment = Deployment(target, chosen)
+    return _run(deployment.drill(rounds or 1, Screen().notice), deployment.found, chosen)
 
 
-def _run(drilling: Coroutine[Any, Any, list[Findings]], seed: int) -> int:
+def _run(drilling: Coroutine[Any, Any, None], found: Iterable[Findings], seed: int) -> int:
+    """Drill, and show what was found, also when the drill was stopped or failed before its end."""
     began = time.monotonic()
-    found = asyncio.run(_until_told(drilling))
-    show(wide_console(), found, seed, time.monotonic() - began)
-    return 1 if any(findings.violations for findings in found) else 0
+    try:
+        asyncio.run(_until_told(drilling))
+    finally:
+        done = [findings for findings in found if findings.rounds or findings.violations or findings.skipped]
+        if done:
+            show(wide_console(), done, seed, time.monotonic() - began)
+    return 1 if any(findings.violations for findings in done) else 0
 
 
-async def _until_told(drilling: Coroutine[Any, Any, list[Findings]]) -> list[Findings]:
+async def _until_told(drilling: Coroutine[Any, Any, None]) -> None:
     """A drill that is told to stop stops its servers, too. Raises `DrillFailed`."""
     doing = asyncio.create_task(drilling, name="drill")
     if threading.current_thread() is threading.main_thread():
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, doing.cancel)
     try:
-        return await doing
+        await doing
     except asyncio.CancelledError:
         raise DrillFailed("The drill was stopped.") from None
 

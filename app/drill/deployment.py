@@ -45,32 +45,32 @@ class Target:
 
 
 class Deployment:
-    """A deployment under drill."""
+    """A deployment under drill. `found` is what it has shown so far, also when the drill ends too soon."""
 
     def __init__(self, target: Target, seed: int) -> None:
         self._target = target
         self._chance = random.Random(seed)  # noqa: S311 - a drill must be repeatable
         self._web = Web([target.url], target.headers, SILENCE)
-
-    async def drill(self, rounds: int, tell: Callable[[str], None]) -> list[Findings]:
-        """So many rounds of each part. Raises `DrillFailed` when there is nothing to drill, or nothing to do it with."""
-        parts: tuple[tuple[Findings, Callable[[Findings], Awaitable[None]]], ...] = (
+        self._parts: tuple[tuple[Findings, Callable[[Findings], Awaitable[None]]], ...] = (
             (Findings("F7", "readers that do not read"), self._slow),
             (Findings("F6", "readers that come and go"), self._restless),
             (Findings("F12", "abort storm"), self._storm),
         )
+        self.found = [findings for findings, _ in self._parts]
+
+    async def drill(self, rounds: int, tell: Callable[[str], None]) -> None:
+        """So many rounds of each part. Raises `DrillFailed` when there is nothing to drill, or nothing to do it with."""
         try:
             await self._look()
-            for findings, part in parts:
+            for findings, part in self._parts:
                 began = time.monotonic()
                 for _ in range(rounds):
                     await part(findings)
                     findings.rounds += 1
+                    findings.seconds = time.monotonic() - began
                     tell(f"{findings.title}: round {findings.rounds}, {len(findings.violations)} violations")
-                findings.seconds = time.monotonic() - began
         finally:
             await self._web.client.aclose()
-        return [findings for findings, _ in parts]
 
     async def _look(self) -> None:
         during, url = self._target.during, self._target.url

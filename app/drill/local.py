@@ -41,106 +41,91 @@ class Plan:
         return fault.short if self.is_short else fault.long
 
 
-async def drill(plan: Plan, tell: Callable[[str], None]) -> list[Findings]:
-    """Do all of it in a directory that is kept when something was violated.
+class Drill:
+    """The drill of a plan. `found` is what its faults have found so far, in their order, also when it ends too soon."""
 
-    The short form plays all acts at the same time.
-    """
-    directory = _make_directory()
-    try:
-        found = sorted(await _play_all(plan, directory, tell), key=lambda findings: _number(findings.fault))
-    except BaseException:
-        shutil.rmtree(directory)
-        raise
-    if not any(findings.violations for findings in found):
-        shutil.rmtree(directory)
-        return found
-    for data in directory.glob("*/data"):
-        shutil.rmtree(data)
-    tell(f"journal and outputs are kept in {directory}")
-    return found
+    def __init__(self, plan: Plan, tell: Callable[[str], None]) -> None:
+        faults = sorted(filter(plan.includes, FAULTS), key=lambda fault: int(fault.id.removeprefix("F")))
+        self.found = {fault: Findings(fault.id, fault.title) for fault in faults}
+        self._plan = plan
+        self._tell = tell
 
+    async def run(self) -> None:
+        """Do all of it in a directory that is kept when something was violated. Raises `DrillFailed`.
 
-async def _play_all(plan: Plan, directory: Path, tell: Callable[[str], None]) -> list[Findings]:
-    if not plan.is_short:
-        return [findings for act in ACTS for findings in await _play(plan, directory, act, tell)]
-    playing = (_play(plan, directory, act, tell) for act in ACTS)
-    # Every act comes to its end, and stops its servers, before a failed one is told.
-    played = await asyncio.gather(*playing, return_exceptions=True)
-    found: list[Findings] = []
-    for act in played:
-        if isinstance(act, BaseException):
-            raise act
-        found += act
-    return found
+        The short form plays all acts at the same time.
+        """
+        directory = _make_directory()
+        try:
+            await self._play_all(directory)
+        finally:
+            self._clear(directory)
 
+    def _clear(self, directory: Path) -> None:
+        if not any(findings.violations for findings in self.found.values()):
+            shutil.rmtree(directory)
+            return
+        for data in directory.glob("*/data"):
+            shutil.rmtree(data)
+        self._tell(f"journal and outputs are kept in {directory}")
 
-def _number(fault: str) -> int:
-    return int(fault.removeprefix("F"))
+    async def _play_all(self, directory: Path) -> None:
+        if not self._plan.is_short:
+            for act in ACTS:
+                await self._play(directory, act)
+            return
+        # Every act comes to its end, and stops its servers, before a failed one is told.
+        played = await asyncio.gather(*(self._play(directory, act) for act in ACTS), return_exceptions=True)
+        for failed in filter(None, played):
+            raise failed
+
+    async def _play(self, directory: Path, needs: Sequence[Needs]) -> None:
+        """The faults of some stages, one after the other, in a directory of their own."""
+        home = directory / needs[0]
+        home.mkdir(mode=0o711)
+        async with AsyncExitStack() as stack:
+            postgres = EmbeddedPostgres(home / "data")
+            if needs[0] != "embedded" and any(fault.needs in needs for fault in self.found):
+                await postgres.start()
+                stack.push_async_callback(postgres.stop)
+            for which in needs:
+                on_stage = [fault for fault in FAULTS if fault in self.found and fault.needs == which]
+                if on_stage:
+                    await self._play_stage(home, which, on_stage, postgres)
+
+    async def _play_stage(
+        self, home: Path, which: Needs, faults: Sequence[Fault], postgres: EmbeddedPostgres
+    ) -> None:
+        reason = why_not() if which == "network" else None
+        try:
+            if reason is None:
+                async with _stage(self._plan, home, which, postgres, self.found[faults[-1]]) as stage:
+                    for fault in faults:
+                        await self._do(fault, stage)
+        except NoNetwork as error:
+            reason = str(error)
+        if reason is not None:
+            for fault in faults:
+                self.found[fault].skipped = reason
+                self._tell(f"{fault.id} {fault.title}: NOT DONE, {reason}")
+
+    async def _do(self, fault: Fault, stage: Stage) -> None:
+        findings, rounds = self.found[fault], self._plan.rounds_of(fault)
+        began = time.monotonic()
+        for _ in range(rounds):
+            known = len(findings.violations)
+            await fault.round(stage, findings)
+            findings.rounds += 1
+            findings.seconds = time.monotonic() - began
+            self._tell(f"{fault.id} {fault.title}: round {findings.rounds} of {rounds}")
+            for violation in findings.violations[known:]:
+                self._tell(f"{fault.id} {violation.invariant}: {violation.what}")
 
 
 def _make_directory() -> Path:
     directory = Path(tempfile.mkdtemp(prefix="drill-", dir="/tmp"))  # a socket's path must be short
     directory.chmod(0o711)  # the user that PostgreSQL runs as for root must get through
     return directory
-
-
-async def _play(
-    plan: Plan, directory: Path, needs: Sequence[Needs], tell: Callable[[str], None]
-) -> list[Findings]:
-    """The faults of some stages, one after the other, in a directory of their own."""
-    home = directory / needs[0]
-    home.mkdir(mode=0o711)
-    found: list[Findings] = []
-    faults = [fault for fault in FAULTS if plan.includes(fault)]
-    async with AsyncExitStack() as stack:
-        postgres = EmbeddedPostgres(home / "data")
-        if needs[0] != "embedded" and any(fault.needs in needs for fault in faults):
-            await postgres.start()
-            stack.push_async_callback(postgres.stop)
-        for which in needs:
-            on_stage = [fault for fault in faults if fault.needs == which]
-            if on_stage:
-                found += await _play_stage(plan, home, which, on_stage, postgres, tell)
-    return found
-
-
-async def _play_stage(
-    plan: Plan,
-    home: Path,
-    which: Needs,
-    faults: Sequence[Fault],
-    postgres: EmbeddedPostgres,
-    tell: Callable[[str], None],
-) -> list[Findings]:
-    found = [Findings(fault.id, fault.title) for fault in faults]
-    reason = why_not() if which == "network" else None
-    try:
-        if reason is None:
-            async with _stage(plan, home, which, postgres, found[-1]) as stage:
-                for fault, findings in zip(faults, found, strict=True):
-                    await _do(fault, stage, plan.rounds_of(fault), findings, tell)
-    except NoNetwork as error:
-        reason = str(error)
-    if reason is not None:
-        for findings in found:
-            findings.skipped = reason
-            tell(f"{findings.fault} {findings.title}: NOT DONE, {reason}")
-    return found
-
-
-async def _do(
-    fault: Fault, stage: Stage, rounds: int, findings: Findings, tell: Callable[[str], None]
-) -> None:
-    began = time.monotonic()
-    for _ in range(rounds):
-        known = len(findings.violations)
-        await fault.round(stage, findings)
-        findings.rounds += 1
-        tell(f"{fault.id} {fault.title}: round {findings.rounds} of {rounds}")
-        for violation in findings.violations[known:]:
-            tell(f"{fault.id} {violation.invariant}: {violation.what}")
-    findings.seconds = time.monotonic() - began
 
 
 @asynccontextmanager

@@ -1,7 +1,10 @@
 """The short drill, whole; and the drill of a deployment, which here is a server of the test's own."""
 
 import asyncio
+import os
+import re
 import shutil
+import signal
 import sys
 
 import pytest
@@ -9,9 +12,10 @@ from typer.testing import CliRunner, Result
 
 from app.cli import app
 from app.drill import local
+from app.drill.failures import DrillFailed
 from app.drill.faults import FAULTS, Fault
 from app.drill.findings import Findings
-from app.drill.local import Plan, drill
+from app.drill.local import Drill, Plan
 from app.drill.network import why_not
 from app.drill.scene import ORPHAN_LIMIT
 from app.drill.stage import Stage
@@ -23,7 +27,9 @@ TOKEN = "a-secret-of-the-drill"
 
 @pytest.mark.timeout(240)
 async def test_no_fault_breaks_a_promise() -> None:
-    found = await drill(Plan(seed=20261130, is_short=True), print)
+    drill = Drill(Plan(seed=20261130, is_short=True), print)
+    await drill.run()
+    found = list(drill.found.values())
     assert [(findings.fault, findings.violations) for findings in found if findings.violations] == []
     assert {findings.fault for findings in found if findings.skipped} == ({FAR} if why_not() else set())
     assert len(found) == len(FAULTS)
@@ -48,6 +54,24 @@ def test_what_breaks_is_told_and_kept_and_is_the_exit_code(monkeypatch: pytest.M
     assert "F5 I8 honest: it lied" in done.stdout
     kept = done.stderr.strip().rpartition(" ")[2]
     shutil.rmtree(kept)
+
+
+def test_what_was_found_is_told_when_the_drill_is_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def two_rounds(_: Stage, findings: Findings) -> None:
+        if findings.rounds == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.Event().wait()
+
+    async def no_server(_: Stage, findings: Findings) -> None:
+        if findings.rounds == 2:
+            raise DrillFailed("The server did not start.")
+
+    for round_of_three, why in ((two_rounds, "was stopped"), (no_server, "did not start")):
+        monkeypatch.setattr(local, "FAULTS", [Fault("F5", "cut short", "proxy", round_of_three, 3, 3)])
+        done = run("--only", "f5", "--seed", "7")
+        assert done.exit_code == 1
+        assert re.search(r"F5 cut short\W+2\W", done.stdout)
+        assert why in done.stderr.splitlines()[-1]
 
 
 def test_a_fault_that_needs_root_is_left_out_loudly(monkeypatch: pytest.MonkeyPatch) -> None:
