@@ -60,6 +60,7 @@ def test_the_python_client_is_a_wheel_of_its_own(url: str, tmp_path: Path) -> No
     (wheel,) = tmp_path.glob("tarko_client-*-py3-none-any.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert "tarko_client/py.typed" in names
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
     assert not any(name.startswith("app/") for name in names)
     environment = tmp_path / "environment"
     venv.create(environment, with_pip=False)
@@ -85,6 +86,7 @@ def test_the_typescript_client_is_a_package_that_needs_nothing(url: str, tmp_pat
     assert [each.name for each in (project / "node_modules").iterdir() if each.name[0] != "."] == [
         "tarko-client"
     ]
+    assert (project / "node_modules" / "tarko-client" / "LICENSE").exists()
     (project / "follow.js").write_text(SCRIPT_JS)
     place, *types = said(program, "follow.js", url, SESSION, cwd=project)
     assert place.startswith(project.as_uri())
@@ -114,6 +116,13 @@ def test_its_own_tests_pass(tmp_path: Path) -> None:
         [Path(program).with_name("npm"), "test"], cwd=source, capture_output=True, text=True, timeout=100
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_they_come_under_the_license_of_the_server() -> None:
+    clients = TYPESCRIPT.parent
+    license_of_all = (clients.parent / "LICENSE").read_text()
+    for package in (TYPESCRIPT, PYTHON):
+        assert (package / "LICENSE").read_text() == license_of_all
 
 
 def test_no_lock_file_and_no_range_is_kept() -> None:
