@@ -27,6 +27,7 @@ from app.settings import Settings
 from app.transport import wire
 from app.wiring import Server, Storage, postgres_storage, running
 
+_VALIDATION = "HTTPValidationError"
 DESCRIPTION = "Tarko's Agent Protocol over a durable log. Every event is stored before anyone sees it."
 
 
@@ -126,11 +127,11 @@ def _is_page(path: str) -> bool:
 
 
 def _described(document: dict[str, Any]) -> dict[str, Any]:
-    """Every operation with the refusals it may answer: invalid requests are a 400 here, not a 422."""
+    """Every operation with the refusals it may answer: invalid requests are a 400 here, not FastAPI's 422."""
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for model in (EventEnvelope, Refusal):
         schemas[model.__name__] = model.model_json_schema(ref_template="#/components/schemas/{model}")
-    schemas.pop("HTTPValidationError", None)
+    schemas.pop(_VALIDATION, None)
     schemas.pop("ValidationError", None)
     refusals = {
         "400": "The request is not what the protocol says.",
@@ -143,7 +144,8 @@ def _described(document: dict[str, Any]) -> dict[str, Any]:
     }
     for path in document["paths"].values():
         for operation in path.values():
-            operation["responses"].pop("422", None)
+            if _VALIDATION in str(operation["responses"].get("422")):
+                del operation["responses"]["422"]
             for status, why in refusals.items():
                 operation["responses"].setdefault(
                     status,
