@@ -106,6 +106,22 @@ async def test_one_principal_sees_nothing_of_another(page: Page, guarded_server:
     await api.close()
 
 
+async def test_who_logs_out_leaves_nothing_for_the_next(
+    context: BrowserContext, page: Page, guarded_server: ServerProcess
+) -> None:
+    await page.goto(f"{guarded_server.url}/login")
+    await log_in(page, ALICE)
+    await page.wait_for_url(f"{guarded_server.url}/")
+    await Console(page).field.fill("Alice's thought")
+    await page.get_by_role("button", name="Log out alice").click()
+    await page.wait_for_url("**/login")
+    assert await context.cookies() == []
+    await log_in(page, BOB)
+    await page.wait_for_url(f"{guarded_server.url}/")
+    await expect(page.get_by_role("button", name="Log out bob")).to_be_visible()
+    await expect(Console(page).field).to_have_value("")
+
+
 async def test_a_lost_cookie_leads_to_the_login(
     context: BrowserContext, page: Page, guarded_server: ServerProcess
 ) -> None:

@@ -195,6 +195,7 @@ async def test_the_overview_tells_the_setup_and_no_secret(embedded_server: Serve
         overview = (await client.get("/api/v1/overview")).json()
     told = {setting["name"]: setting for setting in overview["settings"]}
     [replica] = overview["replicas"]
+    assert overview["principal"] == "alice"
     assert overview["version"] == __version__
     assert replica["isThis"]
     assert 0 <= replica["beatAgeMs"] < 6000
@@ -205,3 +206,7 @@ async def test_the_overview_tells_the_setup_and_no_secret(embedded_server: Serve
     assert told["TARKO_PUBLIC_URL"]["value"] == "not set"
     for secret in ("a-token", "secret", "hush", url):
         assert secret not in str(overview)
+
+
+async def test_where_no_token_is_asked_for_nobody_is_named(client: Client) -> None:
+    assert (await client.get("/api/v1/overview")).json()["principal"] is None

@@ -1,4 +1,4 @@
-"""`GET /api/v1/overview`: which server this is, who else serves the database, and how it is set up.
+"""`GET /api/v1/overview`: which server this is and to whom, who else serves the database, and how it is set up.
 
 Anybody who may come in may read it, so no value that lets somebody in anywhere, or that may hold one, is told: of such
 settings only whether they are set.
@@ -7,11 +7,12 @@ settings only whether they are set.
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
 
 from app import __version__
+from app.access.caller import principal_of
 from app.settings import Settings
 
 _MAX_VALUE = 300
@@ -48,6 +49,7 @@ class Setting(BaseModel):
 class Overview(BaseModel):
     """The server, as its console shows it."""
 
+    principal: str | None = Field(description="Who asks, by their token; null when no token is asked for.")
     version: str
     agents: list[str]
     replicas: list[Replica]
@@ -65,13 +67,19 @@ def router(
     told = [_told(settings, name, field) for name, field in type(settings).model_fields.items()]
 
     @api.get("/api/v1/overview")
-    async def overview() -> Overview:
-        """Version, agents, replicas and settings; no secrets."""
+    async def overview(request: Request) -> Overview:
+        """Who asks, version, agents, replicas and settings; no secrets."""
         replicas = [
             Replica(id=sign.replica_id, beatAgeMs=int(sign.age * 1000), isThis=sign.replica_id == replica_id)
             for sign in await living()
         ]
-        return Overview(version=__version__, agents=list(agents), replicas=replicas, settings=told)
+        return Overview(
+            principal=principal_of(request) if settings.tokens.strip() else None,
+            version=__version__,
+            agents=list(agents),
+            replicas=replicas,
+            settings=told,
+        )
 
     return api
 

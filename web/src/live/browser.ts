@@ -44,6 +44,13 @@ export const drafts = {
       // it holds until the page is left
     }
   },
+  clear(): void {
+    try {
+      sessionStorage.clear(); // it holds nothing else
+    } catch {
+      // nothing is kept
+    }
+  },
 };
 
 export const theme = new Store<{ theme: Theme }>({

@@ -1,11 +1,15 @@
 /** The server that this page comes from, and what to do with its refusals. */
 
+import { useEffect } from "react";
 import { Client, ClientError, Refused } from "../model/client.js";
+import { drafts } from "./browser.js";
+import { Store, useStore } from "./store.js";
 
 export const client = new Client({ backoff: { baseMs: 500, longestMs: 8000 } });
 
-/** Which server this is; the first of its agents is that of new sessions. */
+/** Which server this is, and to whom: null when it asks for no token. The first agent is that of new sessions. */
 export interface Overview {
+  principal: string | null;
   version: string;
   agents: string[];
   replicas: { id: string; beatAgeMs: number; isThis: boolean }[];
@@ -31,11 +35,34 @@ export async function look(path: string, signal?: AbortSignal): Promise<Response
   return answer;
 }
 
+const first = new Store<{ overview: Overview | undefined }>({ overview: undefined });
+
+/** What the server said of itself when it was first asked; undefined until then. */
+export function useOverview(): Overview | undefined {
+  const { overview } = useStore(first);
+  useEffect(() => {
+    if (overview !== undefined) return;
+    const stop = new AbortController();
+    look("/api/v1/overview", stop.signal)
+      .then(async (answer) => answer.ok && first.set({ overview: (await answer.json()) as Overview }))
+      .catch(() => {}); // of a server that can't be reached nothing is known
+    return () => stop.abort();
+  }, [overview]);
+  return overview;
+}
+
 /** How far the server's clock is ahead of this machine's, in milliseconds. */
 export async function clockOffset(signal: AbortSignal): Promise<number> {
   const asked = Date.now();
   const { timestamp } = (await (await look("/api/v1/health", signal)).json()) as { timestamp: number };
   return timestamp - (asked + Date.now()) / 2;
+}
+
+/** Forgets the login in this browser, and what was written and not sent. */
+export async function logOut(): Promise<void> {
+  await client.call({ path: "/logout", body: {} }, {});
+  drafts.clear();
+  location.assign("/login");
 }
 
 function logIn(): void {

@@ -1,9 +1,8 @@
 /** What a first visitor sees: a field to write in, and what can be asked. */
 
-import { useEffect, useState } from "react";
+import { useState } from "react";
 import type { Query } from "../model/client.js";
-import type { Overview } from "../live/server.js";
-import { explain, look } from "../live/server.js";
+import { explain, useOverview } from "../live/server.js";
 import type { Transport } from "../live/session.js";
 import { Composer } from "./Composer.js";
 
@@ -24,7 +23,7 @@ interface Props {
 export function Home({ onSend, transport, onTransport, isFocused }: Props) {
   const [problem, setProblem] = useState("");
   const [isSending, setSending] = useState(false);
-  const isDemo = useIsDemo();
+  const isDemo = useOverview()?.agents[0] === "demo"; // other agents know nothing of its words
   const send = async (text: string, query: Query) => {
     setProblem("");
     setSending(true);
@@ -74,17 +73,4 @@ export function Home({ onSend, transport, onTransport, isFocused }: Props) {
       />
     </div>
   );
-}
-
-/** Whether a new session is the demo agent's: other agents know nothing of its words. */
-function useIsDemo(): boolean {
-  const [isDemo, setDemo] = useState(false);
-  useEffect(() => {
-    const stop = new AbortController();
-    look("/api/v1/overview", stop.signal)
-      .then(async (answer) => setDemo(((await answer.json()) as Overview).agents[0] === "demo"))
-      .catch(() => {}); // whoever can't be reached suggests nothing
-    return () => stop.abort();
-  }, []);
-  return isDemo;
 }

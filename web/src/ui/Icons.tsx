@@ -23,6 +23,7 @@ const PATHS = {
   half: "M12 3a9 9 0 1 0 0 18zM12 3a9 9 0 0 1 0 18",
   pulse: "M3 12h4l3-8 4 16 3-8h4",
   save: "M12 4v11M7 11l5 5 5-5M5 20h14",
+  leave: "M14 4H5v16h9M10 12h11M17 8l4 4-4 4",
   open: "M12 16V5M7 9l5-5 5 5M5 20h14",
 } as const;
 

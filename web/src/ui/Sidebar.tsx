@@ -2,7 +2,7 @@
 
 import { useEffect, useRef, useState } from "react";
 import { nextTheme, theme } from "../live/browser.js";
-import { client, explain } from "../live/server.js";
+import { client, explain, logOut, useOverview } from "../live/server.js";
 import type { Sessions } from "../live/sessions.js";
 import { titleOf } from "../live/sessions.js";
 import { useStore } from "../live/store.js";
@@ -86,6 +86,7 @@ export function Sidebar({ sessions, current, isServer, onDeleted }: Props) {
         <a href="#server" aria-current={isServer ? "page" : undefined}>
           <Icon name="pulse" /> Server
         </a>
+        <LogOutButton onTrouble={setTrouble} />
         <ThemeButton />
       </div>
       {asked && <Question session={asked} onAnswer={(yes) => (setAsked(undefined), yes && void remove(asked))} />}
@@ -140,6 +141,18 @@ function Row({ session, isCurrent, onRemove }: { session: SessionItem; isCurrent
         <Icon name="trash" />
       </button>
     </li>
+  );
+}
+
+/** Nothing where no token is asked for. */
+function LogOutButton({ onTrouble }: { onTrouble: (trouble: string) => void }) {
+  const principal = useOverview()?.principal;
+  if (!principal) return null;
+  const says = `Log out ${principal}`;
+  return (
+    <button type="button" className="bare" aria-label={says} title={says} onClick={() => void logOut().catch((error: unknown) => onTrouble(explain(error)))}>
+      <Icon name="leave" />
+    </button>
   );
 }
 
