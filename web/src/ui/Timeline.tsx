@@ -194,8 +194,8 @@ function Waterfall({ found, sessionId, now }: { found: Trace; sessionId: string;
           <div className="lane-wide" style={{ width: `${zoom * 100}%` }}>
             <div className="axis" aria-hidden="true">
               {ticks(0, until, (matchMedia("(max-width: 760px)").matches ? 3 : 7) * zoom).map((at) => (
-                <span key={at} style={{ left: percent(at) }}>
-                  {at === 0 ? "0" : duration(at)}
+                <span key={at} className="tick if-it-fits" style={{ left: percent(at) }}>
+                  <span>{at === 0 ? "0" : duration(at)}</span>
                 </span>
               ))}
             </div>
@@ -218,12 +218,11 @@ function Waterfall({ found, sessionId, now }: { found: Trace; sessionId: string;
                     onClick={() => goTo(span.eventId)}
                   />
                   <span
-                    className="span-time"
-                    data-side={end > until * 0.8 ? "left" : undefined}
-                    style={end > until * 0.8 ? { right: `calc(100% - ${percent(span.start)} + 6px)` } : { left: `calc(${percent(end)} + 6px)` }}
-                    hidden={end > until * 0.8 && span.start < until * 0.15}
+                    className="span-time if-it-fits"
+                    style={end > until * 0.8 ? { left: 0, right: `calc(100% - ${percent(span.start)} + 6px)` } : { left: `calc(${percent(end)} + 6px)` }}
+                    data-side={end > until * 0.8 ? "left" : "right"}
                   >
-                    {duration(end - span.start)}
+                    <span>{duration(end - span.start)}</span>
                   </span>
                 </div>
               );
