@@ -39,11 +39,9 @@ async def test_pages_outlive_the_server(
 ) -> None:
     api = Api(own_server.url)
     session_id = await api.create("Long work")
-    example, stream, socket = (
-        await context.new_page(),
-        Console(await context.new_page()),
-        Console(await context.new_page()),
-    )
+    example = await context.new_page()
+    stream, socket, home_page = [Console(await context.new_page()) for _ in range(3)]
+    await home_page.visit(own_server.url)
     await visit(example, own_server.url, session_id)
     await stream.visit(own_server.url, session_id, "Event stream")
     await socket.visit(own_server.url, session_id, "WebSocket")
@@ -55,9 +53,10 @@ async def test_pages_outlive_the_server(
         await expect(console.answers).to_have_text("Half")
 
     await own_server.kill()
-    for console in (stream, socket):
+    for console in (stream, socket, home_page):
         await expect(console.connection).to_have_text("Reconnecting…")
     await own_server.start()
+    await expect(home_page.connection).to_have_text("Ready")
 
     await saw(example, "agent_run_end")
     for console in (stream, socket):

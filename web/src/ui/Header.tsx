@@ -50,9 +50,7 @@ export function Header({ route, live, sessions, isMenuOpen, onMenu }: Props) {
         {live ? (
           <State live={live} />
         ) : (
-          <p id="connection" role="status" data-state="idle">
-            Ready
-          </p>
+          <Reachable sessions={sessions} />
         )}
       </div>
       {route.name === "session" && (
@@ -65,6 +63,17 @@ export function Header({ route, live, sessions, isMenuOpen, onMenu }: Props) {
         </nav>
       )}
     </header>
+  );
+}
+
+/** Whether the server answers, where no session says so. */
+function Reachable({ sessions }: { sessions: Sessions }) {
+  const { problem } = useStore(sessions.state);
+  const isReady = problem === "";
+  return (
+    <p id="connection" role="status" data-state={isReady ? "idle" : "reconnecting"} title={problem || undefined}>
+      {isReady ? "Ready" : STATES.reconnecting}
+    </p>
   );
 }
 

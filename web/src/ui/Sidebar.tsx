@@ -69,8 +69,8 @@ export function Sidebar({ sessions, current, isServer, onDeleted }: Props) {
           <Row key={session.id} session={session} isCurrent={session.id === current} onRemove={() => setAsked(session)} />
         ))}
       </ul>
-      {isLoaded && found.length === 0 && (
-        <p className="none">{words.length > 0 ? (hasMore ? `None of the newest ${count(all.length, "session")} has these words.` : "No session has these words.") : "No session yet."}</p>
+      {isLoaded && found.length === 0 && (all.length > 0 || problem === "") && (
+        <p className="none">{words.length > 0 ? nothingFound(hasMore, all.length) : "No session yet."}</p>
       )}
       {hasMore && words.length === 0 && (
         <button type="button" className="quiet older" onClick={() => sessions.more()}>
@@ -92,6 +92,10 @@ export function Sidebar({ sessions, current, isServer, onDeleted }: Props) {
       {asked && <Question session={asked} onAnswer={(yes) => (setAsked(undefined), yes && void remove(asked))} />}
     </nav>
   );
+}
+
+function nothingFound(hasMore: boolean, searched: number): string {
+  return hasMore ? `None of the newest ${count(searched, "session")} has these words.` : "No session has these words.";
 }
 
 function wordsOf({ name, agent, tags, id, status }: SessionItem): string {
