@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 
+import psutil
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -19,6 +20,7 @@ from app.drill.local import Drill, Plan
 from app.drill.network import why_not
 from app.drill.scene import ORPHAN_LIMIT
 from app.drill.stage import Stage
+from app.postgres.embedded import EmbeddedPostgres
 from tests.server import serving
 
 FAR = "F6"
@@ -72,6 +74,44 @@ def test_what_was_found_is_told_when_the_drill_is_cut_short(monkeypatch: pytest.
         assert done.exit_code == 1
         assert re.search(r"F5 cut short\W+2\W", done.stdout)
         assert why in done.stderr.splitlines()[-1]
+
+
+def test_a_drill_that_is_told_to_stop_while_it_clears_away_clears_away_to_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stop_stage, stop_postgres = Stage.stop, EmbeddedPostgres.stop
+    stages: list[Stage] = []
+    postmasters: list[int | None] = []
+
+    async def is_told() -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            os.kill(os.getpid(), number)
+            await asyncio.sleep(0)
+
+    async def stops_servers(stage: Stage) -> list[int]:
+        stages.append(stage)
+        await is_told()
+        return await stop_stage(stage)
+
+    async def stops_postgres(postgres: EmbeddedPostgres) -> None:
+        postmasters.append(postgres.pid)
+        await is_told()
+        await stop_postgres(postgres)
+
+    async def nothing(_: Stage, __: Findings) -> None:
+        pass
+
+    monkeypatch.setattr(Stage, "stop", stops_servers)
+    monkeypatch.setattr(EmbeddedPostgres, "stop", stops_postgres)
+    monkeypatch.setattr(local, "FAULTS", [Fault("F5", "in peace", "proxy", nothing, 1, 1)])
+    done = run("--only", "f5", "--seed", "7")
+    assert done.exit_code == 1
+    assert "was stopped" in done.stderr.splitlines()[-1]
+    [stage], [postmaster] = stages, postmasters
+    assert postmaster
+    assert not psutil.pid_exists(postmaster)
+    assert not any(replica.is_running for replica in stage.replicas)
+    assert not stage.directory.exists()
 
 
 def test_a_fault_that_needs_root_is_left_out_loudly(monkeypatch: pytest.MonkeyPatch) -> None:
