@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from app.cli import app
 from app.drill import local
 from app.drill.failures import DrillFailed
-from app.drill.faults import FAULTS, Fault
+from app.drill.faults import FAULTS, Fault, kill_points
 from app.drill.findings import Findings
 from app.drill.local import Drill, Plan
 from app.drill.network import why_not
@@ -68,7 +68,14 @@ def test_what_was_found_is_told_when_the_drill_is_cut_short(monkeypatch: pytest.
         if findings.rounds == 2:
             raise DrillFailed("The server did not start.")
 
-    for round_of_three, why in ((two_rounds, "was stopped"), (no_server, "did not start")):
+    async def no_death(stage: Stage, findings: Findings) -> None:
+        if findings.rounds == 2:
+            async with stage.scene(findings, asks=False) as scene:
+                os.kill(os.getpid(), signal.SIGTERM)
+                await kill_points._until_dead(stage, scene, findings, "nowhere")
+
+    cuts = ((two_rounds, "was stopped"), (no_server, "did not start"), (no_death, "was stopped"))
+    for round_of_three, why in cuts:
         monkeypatch.setattr(local, "FAULTS", [Fault("F5", "cut short", "proxy", round_of_three, 3, 3)])
         done = run("--only", "f5", "--seed", "7")
         assert done.exit_code == 1
