@@ -112,14 +112,19 @@ async def test_who_logs_out_leaves_nothing_for_the_next(
     await page.goto(f"{guarded_server.url}/login")
     await log_in(page, ALICE)
     await page.wait_for_url(f"{guarded_server.url}/")
-    await Console(page).field.fill("Alice's thought")
+    other = await context.new_page()
+    await other.goto(guarded_server.url)
+    for tab in (page, other):
+        await Console(tab).field.fill("Alice's thought")
     await page.get_by_role("button", name="Log out alice").click()
-    await page.wait_for_url("**/login")
+    for tab in (page, other):
+        await tab.wait_for_url("**/login")
     assert await context.cookies() == []
     await log_in(page, BOB)
-    await page.wait_for_url(f"{guarded_server.url}/")
-    await expect(page.get_by_role("button", name="Log out bob")).to_be_visible()
-    await expect(Console(page).field).to_have_value("")
+    await other.goto(guarded_server.url)
+    for tab in (page, other):
+        await expect(tab.get_by_role("button", name="Log out bob")).to_be_visible()
+        await expect(Console(tab).field).to_have_value("")
 
 
 async def test_a_lost_cookie_leads_to_the_login(

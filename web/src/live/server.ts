@@ -58,9 +58,17 @@ export async function clockOffset(signal: AbortSignal): Promise<number> {
   return timestamp - (asked + Date.now()) / 2;
 }
 
-/** Forgets the login in this browser, and what was written and not sent. */
+const tabs = new BroadcastChannel("logged out");
+tabs.addEventListener("message", leave);
+
+/** Forgets the login in this browser, and in every tab of it what was written and not sent. */
 export async function logOut(): Promise<void> {
   await client.call({ path: "/logout", body: {} }, {});
+  tabs.postMessage(null);
+  leave();
+}
+
+function leave(): void {
   drafts.clear();
   location.assign("/login");
 }
