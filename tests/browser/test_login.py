@@ -127,6 +127,15 @@ async def test_who_logs_out_leaves_nothing_for_the_next(
         await expect(Console(tab).field).to_have_value("")
 
 
+async def test_who_is_logged_in_is_told_also_when_the_server_was_away_at_first(
+    context: BrowserContext, page: Page, guarded_server: ServerProcess
+) -> None:
+    await page.goto(f"{guarded_server.url}/login")
+    await context.route("**/api/v1/overview", lambda route: route.abort(), times=2)
+    await log_in(page, ALICE)
+    await expect(page.get_by_role("button", name="Log out alice")).to_be_visible()
+
+
 async def test_a_lost_cookie_leads_to_the_login(
     context: BrowserContext, page: Page, guarded_server: ServerProcess
 ) -> None:
