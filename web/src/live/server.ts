@@ -70,6 +70,7 @@ export async function logOut(): Promise<void> {
 
 function leave(): void {
   drafts.clear();
+  addEventListener("pageshow", () => location.reload()); // the way back would lead to this page as it was
   location.assign("/login");
 }
 
