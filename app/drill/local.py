@@ -86,7 +86,11 @@ class Drill:
         home.mkdir(mode=0o711)
         async with AsyncExitStack() as stack:
             postgres = EmbeddedPostgres(home / "data")
-            if needs[0] != "embedded" and any(fault.needs in needs for fault in self.found):
+            is_played = any(fault.needs in needs for fault in self.found)
+            if is_played and needs[0] == "embedded":
+                # A drill may be cut short between a server's death and its next start.
+                stack.push_async_callback(seen_through, postgres.stop_orphan)
+            elif is_played:
                 await postgres.start()
                 stack.push_async_callback(seen_through, postgres.stop)
             for which in needs:

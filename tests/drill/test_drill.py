@@ -121,6 +121,27 @@ def test_a_drill_that_is_told_to_stop_while_it_clears_away_clears_away_to_the_en
     assert not stage.directory.exists()
 
 
+def test_a_drill_that_is_cut_short_after_a_kill_leaves_no_database_running(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    orphans: list[psutil.Process] = []
+
+    async def kill(stage: Stage, _: Findings) -> None:
+        await stage.replicas[0].kill()
+        orphans.extend(
+            process
+            for process in psutil.process_iter(["cmdline"])
+            if any(str(stage.directory) in word for word in process.info["cmdline"] or ())
+        )
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(local, "FAULTS", [Fault("F1", "kill", "embedded", kill, 1, 1)])
+    assert run("--only", "f1").exit_code == 1
+    assert orphans
+    assert psutil.wait_procs(orphans, timeout=10)[1] == []
+
+
 def test_a_fault_that_needs_root_is_left_out_loudly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "why_not", lambda: "network namespaces need root")
     done = run("--only", FAR)
