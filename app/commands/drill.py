@@ -69,10 +69,11 @@ def _run(drilling: Coroutine[Any, Any, None], found: Iterable[Findings], seed: i
 
 
 async def _until_told(drilling: Coroutine[Any, Any, None]) -> None:
-    """A drill that is told to stop stops its servers, too. Raises `DrillFailed`."""
+    """A drill that is told to stop, be it twice, stops its servers, too. Raises `DrillFailed`."""
     doing = asyncio.create_task(drilling, name="drill")
     if threading.current_thread() is threading.main_thread():
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, doing.cancel)
+        for told in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(told, doing.cancel)
     try:
         await doing
     except asyncio.CancelledError:

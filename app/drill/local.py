@@ -17,6 +17,7 @@ from app.drill.network import NoNetwork, network, why_not
 from app.drill.proxy import Proxy
 from app.drill.replica import Replica
 from app.drill.stage import Stage
+from app.drill.stopping import seen_through
 from app.postgres.embedded import EmbeddedPostgres
 
 ACTS: tuple[Sequence[Needs], ...] = (("embedded",), ("replicas",), ("database", "proxy", "network"))
@@ -85,9 +86,13 @@ class Drill:
         home.mkdir(mode=0o711)
         async with AsyncExitStack() as stack:
             postgres = EmbeddedPostgres(home / "data")
-            if needs[0] != "embedded" and any(fault.needs in needs for fault in self.found):
+            is_played = any(fault.needs in needs for fault in self.found)
+            if is_played and needs[0] == "embedded":
+                # A drill may be cut short between a server's death and its next start.
+                stack.push_async_callback(seen_through, postgres.stop_orphan)
+            elif is_played:
                 await postgres.start()
-                stack.push_async_callback(postgres.stop)
+                stack.push_async_callback(seen_through, postgres.stop)
             for which in needs:
                 on_stage = [fault for fault in FAULTS if fault in self.found and fault.needs == which]
                 if on_stage:
@@ -141,7 +146,7 @@ async def _stage(
             await stage.start(last)
             yield stage
         finally:
-            codes = await stage.stop()
+            codes = await seen_through(stage.stop)
         if any(codes):
             last.add("I8", f"the servers stopped with {codes}")
 
@@ -159,7 +164,7 @@ async def _set_up(
         real = Path(unquote(postgres.dsn.partition("?host=")[2].partition("&")[0]))
         proxy = Proxy(real, home / "proxy", chance)
         await proxy.start()
-        stack.push_async_callback(proxy.stop)
+        stack.push_async_callback(seen_through, proxy.stop)
         behind = {"TARKO_DATABASE_URL": proxy.address(postgres.dsn)}
         return Stage(home, chance, [Replica("proxied", home, behind)], proxy=proxy)
     away = await stack.enter_async_context(network(chance))

@@ -15,6 +15,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from app.drill.stopping import seen_through
+
 WEATHER = {
     "netem": ("netem", "delay", "100ms", "30ms", "loss", "3%"),
     "tbf": ("tbf", "rate", "1mbit", "burst", "16kb", "latency", "400ms"),
@@ -116,7 +118,7 @@ async def network(chance: random.Random) -> AsyncIterator[Network]:
         await made.make()
         yield made
     finally:
-        await made.remove()
+        await seen_through(made.remove)
 
 
 async def _ip(*words: str) -> None:

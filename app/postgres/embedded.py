@@ -130,6 +130,18 @@ class EmbeddedPostgres:
                 self._watcher = None
             await self._shut_down()
 
+    async def stop_orphan(self) -> None:
+        """Shut down what a killed process has left running in the directory, if anything; it is not started here.
+
+        Raises `ConfigurationError` when a living process owns the directory, and `StorageUnavailable`.
+        """
+        async with self._changing:
+            self._home.make_and_lock()
+            try:
+                self._postmaster = await find_orphan(self._home.cluster, self._home.account.uid)
+            finally:
+                await self._shut_down()
+
     def interrupt(self) -> None:
         """Ask for a fast shutdown without waiting for it: for a process that exits at once."""
         self._is_interrupted = True

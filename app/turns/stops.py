@@ -59,8 +59,8 @@ class Stops:
 
         A turn that is just being started is running, too: a query and an abort that is sent right after it may meet here.
         A turn that waits is removed. Harmless when it has ended: the receipt then tells how. None when nothing runs and
-        no turn was named. Raises `NotFound` for a turn that the session never had, and `StorageUnavailable` when the
-        turn has not ended after `LONGEST_STOP` seconds.
+        no turn was named. Raises `NotFound` for a turn that the session never had, and `StorageUnavailable` when a
+        turn of another process has not ended after `LONGEST_STOP` seconds; that of one that runs here is waited for.
         """
         starting = self._starting(session_id)
         if starting and turn_id is None:

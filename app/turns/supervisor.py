@@ -355,6 +355,9 @@ class Supervisor:
             bounds=limits.bounds,
             watch=Watch(query.deadline or limits.deadline, query.silence or limits.silence),
         )
+        if (taken_over := self._running.get(session.id)) is not None:
+            # Else the new turn would wait for an agent that nobody stops any more.
+            taken_over.stop_aside(Ending.aborted())
         self._running[session.id] = turn
         turn.ended.add_done_callback(lambda ended: self._has_ended(session.id, turn, ended.result()))
         previous, self._latest[session.id] = self._latest.get(session.id), turn

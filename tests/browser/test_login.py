@@ -1,11 +1,13 @@
 """A browser user with tokens on: led to the login, let in by a cookie, and no token in any address."""
 
+import shutil
 from urllib.parse import urlsplit
 
 import pytest
 
+from tests.browser.conftest import ARGUMENTS
 from tests.browser.console import Console, Transport
-from tests.browser.kit import BrowserContext, Page, expect
+from tests.browser.kit import Browser, BrowserContext, Page, expect
 from tests.browser.processes import Api, ServerProcess
 from tests.browser.puppet import Stage
 from tests.browser.test_protocol_snippet import saw, seen, send, visit
@@ -112,14 +114,50 @@ async def test_who_logs_out_leaves_nothing_for_the_next(
     await page.goto(f"{guarded_server.url}/login")
     await log_in(page, ALICE)
     await page.wait_for_url(f"{guarded_server.url}/")
-    await Console(page).field.fill("Alice's thought")
+    other = await context.new_page()
+    await other.goto(guarded_server.url)
+    for tab in (page, other):
+        await Console(tab).field.fill("Alice's thought")
     await page.get_by_role("button", name="Log out alice").click()
-    await page.wait_for_url("**/login")
+    for tab in (page, other):
+        await tab.wait_for_url("**/login")
     assert await context.cookies() == []
     await log_in(page, BOB)
-    await page.wait_for_url(f"{guarded_server.url}/")
+    await other.goto(guarded_server.url)
+    for tab in (page, other):
+        await expect(tab.get_by_role("button", name="Log out bob")).to_be_visible()
+        await expect(Console(tab).field).to_have_value("")
+
+
+async def test_the_way_back_leads_to_no_page_of_who_has_logged_out(
+    browser: Browser, guarded_server: ServerProcess
+) -> None:
+    keeps_pages = await browser.browser_type.launch(
+        executable_path=shutil.which("chromium"),
+        args=ARGUMENTS,
+        ignore_default_args=["--disable-back-forward-cache"],
+    )
+    page = await keeps_pages.new_page()
+    await page.goto(f"{guarded_server.url}/login")
+    await log_in(page, ALICE)
+    await page.get_by_role("link", name="Server").click()
+    await page.get_by_role("button", name="Log out alice").click()
+    await page.wait_for_url("**/login")
+    await log_in(page, BOB)
     await expect(page.get_by_role("button", name="Log out bob")).to_be_visible()
-    await expect(Console(page).field).to_have_value("")
+    await page.evaluate("history.go(-2)")
+    await page.wait_for_url("**/#server", wait_until="commit")
+    await expect(page.get_by_role("button", name="Log out bob")).to_be_visible()
+    await keeps_pages.close()
+
+
+async def test_who_is_logged_in_is_told_also_when_the_server_was_away_at_first(
+    context: BrowserContext, page: Page, guarded_server: ServerProcess
+) -> None:
+    await page.goto(f"{guarded_server.url}/login")
+    await context.route("**/api/v1/overview", lambda route: route.abort(), times=2)
+    await log_in(page, ALICE)
+    await expect(page.get_by_role("button", name="Log out alice")).to_be_visible()
 
 
 async def test_a_lost_cookie_leads_to_the_login(

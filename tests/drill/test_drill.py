@@ -7,18 +7,20 @@ import shutil
 import signal
 import sys
 
+import psutil
 import pytest
 from typer.testing import CliRunner, Result
 
 from app.cli import app
 from app.drill import local
 from app.drill.failures import DrillFailed
-from app.drill.faults import FAULTS, Fault
+from app.drill.faults import FAULTS, Fault, kill_points
 from app.drill.findings import Findings
 from app.drill.local import Drill, Plan
 from app.drill.network import why_not
 from app.drill.scene import ORPHAN_LIMIT
 from app.drill.stage import Stage
+from app.postgres.embedded import EmbeddedPostgres
 from tests.server import serving
 
 FAR = "F6"
@@ -66,12 +68,78 @@ def test_what_was_found_is_told_when_the_drill_is_cut_short(monkeypatch: pytest.
         if findings.rounds == 2:
             raise DrillFailed("The server did not start.")
 
-    for round_of_three, why in ((two_rounds, "was stopped"), (no_server, "did not start")):
+    async def no_death(stage: Stage, findings: Findings) -> None:
+        if findings.rounds == 2:
+            async with stage.scene(findings, asks=False) as scene:
+                os.kill(os.getpid(), signal.SIGTERM)
+                await kill_points._until_dead(stage, scene, findings, "nowhere")
+
+    cuts = ((two_rounds, "was stopped"), (no_server, "did not start"), (no_death, "was stopped"))
+    for round_of_three, why in cuts:
         monkeypatch.setattr(local, "FAULTS", [Fault("F5", "cut short", "proxy", round_of_three, 3, 3)])
         done = run("--only", "f5", "--seed", "7")
         assert done.exit_code == 1
         assert re.search(r"F5 cut short\W+2\W", done.stdout)
         assert why in done.stderr.splitlines()[-1]
+
+
+def test_a_drill_that_is_told_to_stop_while_it_clears_away_clears_away_to_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stop_stage, stop_postgres = Stage.stop, EmbeddedPostgres.stop
+    stages: list[Stage] = []
+    postmasters: list[int | None] = []
+
+    async def is_told() -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            os.kill(os.getpid(), number)
+            await asyncio.sleep(0)
+
+    async def stops_servers(stage: Stage) -> list[int]:
+        stages.append(stage)
+        await is_told()
+        return await stop_stage(stage)
+
+    async def stops_postgres(postgres: EmbeddedPostgres) -> None:
+        postmasters.append(postgres.pid)
+        await is_told()
+        await stop_postgres(postgres)
+
+    async def nothing(_: Stage, __: Findings) -> None:
+        pass
+
+    monkeypatch.setattr(Stage, "stop", stops_servers)
+    monkeypatch.setattr(EmbeddedPostgres, "stop", stops_postgres)
+    monkeypatch.setattr(local, "FAULTS", [Fault("F5", "in peace", "proxy", nothing, 1, 1)])
+    done = run("--only", "f5", "--seed", "7")
+    assert done.exit_code == 1
+    assert "was stopped" in done.stderr.splitlines()[-1]
+    [stage], [postmaster] = stages, postmasters
+    assert postmaster
+    assert not psutil.pid_exists(postmaster)
+    assert not any(replica.is_running for replica in stage.replicas)
+    assert not stage.directory.exists()
+
+
+def test_a_drill_that_is_cut_short_after_a_kill_leaves_no_database_running(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    orphans: list[psutil.Process] = []
+
+    async def kill(stage: Stage, _: Findings) -> None:
+        await stage.replicas[0].kill()
+        orphans.extend(
+            process
+            for process in psutil.process_iter(["cmdline"])
+            if any(str(stage.directory) in word for word in process.info["cmdline"] or ())
+        )
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(local, "FAULTS", [Fault("F1", "kill", "embedded", kill, 1, 1)])
+    assert run("--only", "f1").exit_code == 1
+    assert orphans
+    assert psutil.wait_procs(orphans, timeout=10)[1] == []
 
 
 def test_a_fault_that_needs_root_is_left_out_loudly(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,6 +136,19 @@ async def test_an_interrupt_of_a_turn_without_a_process_starts_when_that_is_ende
             assert await ends(some_stores, session.id) == [first, waiting.turn_id]
 
 
+async def test_a_turn_that_was_taken_over_holds_no_later_one_of_its_process_up(some_stores: Stores) -> None:
+    async with process(some_stores, replica_id="paused") as paused:
+        session = await paused.new_session(hangs_at_first)
+        first = await paused.start(session)
+        await paused.until(session, "assistant_message_delta")
+        async with process(some_stores, replica_id="new", agents=paused.agents) as new:
+            assert await new.supervisor.recover(is_alone=True) == 1
+        # Before it has looked for what was asked of it, and while its agent says nothing.
+        second = await paused.start(session, asking("x"))
+        assert (await paused.ending(session, second))[-1][1]["status"] == "completed"
+        assert await ends(some_stores, session.id) == [first, second]
+
+
 async def test_an_orphan_that_cannot_be_ended_holds_no_other_up() -> None:
     stores = memory_stores()
     sessions = []

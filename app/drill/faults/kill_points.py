@@ -50,4 +50,4 @@ async def _until_dead(stage: Stage, scene: Scene, findings: Findings, where: str
         findings.notes.append(f"the server did not pass {where} and was killed as it was")
         await stage.replicas[0].kill()
     finally:
-        await dying
+        dying.cancel()

@@ -37,15 +37,15 @@ export async function look(path: string, signal?: AbortSignal): Promise<Response
 
 const first = new Store<{ overview: Overview | undefined }>({ overview: undefined });
 
-/** What the server said of itself when it was first asked; undefined until then. */
+/** What the server first said of itself; undefined until then. */
 export function useOverview(): Overview | undefined {
   const { overview } = useStore(first);
   useEffect(() => {
     if (overview !== undefined) return;
     const stop = new AbortController();
-    look("/api/v1/overview", stop.signal)
-      .then(async (answer) => answer.ok && first.set({ overview: (await answer.json()) as Overview }))
-      .catch(() => {}); // of a server that can't be reached nothing is known
+    const { signal } = stop;
+    const ask = () => client.call<Overview>({ path: "/api/v1/overview" }, { signal }, "agents");
+    client.patiently(client.link({}), signal, ask).then((answer) => first.set({ overview: answer }), explain);
     return () => stop.abort();
   }, [overview]);
   return overview;
@@ -58,10 +58,19 @@ export async function clockOffset(signal: AbortSignal): Promise<number> {
   return timestamp - (asked + Date.now()) / 2;
 }
 
-/** Forgets the login in this browser, and what was written and not sent. */
+const tabs = new BroadcastChannel("logged out");
+tabs.addEventListener("message", leave);
+
+/** Forgets the login in this browser, and in every tab of it what was written and not sent. */
 export async function logOut(): Promise<void> {
   await client.call({ path: "/logout", body: {} }, {});
+  tabs.postMessage(null);
+  leave();
+}
+
+function leave(): void {
   drafts.clear();
+  addEventListener("pageshow", () => location.reload()); // the way back would lead to this page as it was
   location.assign("/login");
 }
 
