@@ -21,6 +21,13 @@ async def log_in(page: Page, token: str) -> None:
     await page.get_by_role("button", name="Log in").click()
 
 
+async def enter(page: Page, server: ServerProcess, token: str) -> None:
+    """Log in at the login's own page."""
+    await page.goto(f"{server.url}/login")
+    await log_in(page, token)
+    await page.wait_for_url(f"{server.url}/")
+
+
 @pytest.fixture
 async def addresses(context: BrowserContext) -> list[str]:
     """Every address that the visitor's pages ask for."""
@@ -83,9 +90,7 @@ async def test_the_example_works_with_the_cookie(
 ) -> None:
     api = Api(guarded_server.url, ALICE)
     session_id = await api.create()
-    await page.goto(f"{guarded_server.url}/login")
-    await log_in(page, ALICE)
-    await page.wait_for_url(f"{guarded_server.url}/")
+    await enter(page, guarded_server, ALICE)
     await visit(page, guarded_server.url, session_id)
     await send(page, "Hello")
     await (await stage.turn()).complete("Hi")
@@ -97,9 +102,7 @@ async def test_the_example_works_with_the_cookie(
 async def test_one_principal_sees_nothing_of_another(page: Page, guarded_server: ServerProcess) -> None:
     api = Api(guarded_server.url, ALICE)
     session_id = await api.create("Alice's secret")
-    await page.goto(f"{guarded_server.url}/login")
-    await log_in(page, BOB)
-    await page.wait_for_url(f"{guarded_server.url}/")
+    await enter(page, guarded_server, BOB)
     console = Console(page)
     await expect(console.sessions.get_by_role("link", name="Alice's secret")).to_have_count(0)
     await page.goto(f"{guarded_server.url}/#{session_id}")
@@ -111,16 +114,14 @@ async def test_one_principal_sees_nothing_of_another(page: Page, guarded_server:
 async def test_who_logs_out_leaves_nothing_for_the_next(
     context: BrowserContext, page: Page, guarded_server: ServerProcess
 ) -> None:
-    await page.goto(f"{guarded_server.url}/login")
-    await log_in(page, ALICE)
-    await page.wait_for_url(f"{guarded_server.url}/")
+    await enter(page, guarded_server, ALICE)
     other = await context.new_page()
     await other.goto(guarded_server.url)
     for tab in (page, other):
         await Console(tab).field.fill("Alice's thought")
     await page.get_by_role("button", name="Log out alice").click()
     for tab in (page, other):
-        await tab.wait_for_url("**/login")
+        await tab.wait_for_url("**/login*")
     assert await context.cookies() == []
     await log_in(page, BOB)
     await other.goto(guarded_server.url)
@@ -142,7 +143,7 @@ async def test_the_way_back_leads_to_no_page_of_who_has_logged_out(
     await log_in(page, ALICE)
     await page.get_by_role("link", name="Server").click()
     await page.get_by_role("button", name="Log out alice").click()
-    await page.wait_for_url("**/login")
+    await page.wait_for_url("**/login*")
     await log_in(page, BOB)
     await expect(page.get_by_role("button", name="Log out bob")).to_be_visible()
     await page.evaluate("history.go(-2)")
@@ -163,9 +164,7 @@ async def test_who_is_logged_in_is_told_also_when_the_server_was_away_at_first(
 async def test_a_lost_cookie_leads_to_the_login(
     context: BrowserContext, page: Page, guarded_server: ServerProcess
 ) -> None:
-    await page.goto(f"{guarded_server.url}/login")
-    await log_in(page, ALICE)
-    await page.wait_for_url(f"{guarded_server.url}/")
+    await enter(page, guarded_server, ALICE)
     console = Console(page)
     await expect(console.connection).to_have_text("Ready")
     await console.field.fill("Half a thought")
