@@ -412,9 +412,11 @@ class Supervisor:
             del self._latest[session_id]
 
     async def _wait_for_turns(self, seconds: float) -> None:
-        waiting: list[asyncio.Future[Any]] = [
-            *(turn.ended for turn in self._running.values()),
-            *self._admitting,
-        ]
-        if waiting and seconds > 0:
-            await asyncio.wait(waiting, timeout=seconds)
+        """Wait until no turn runs or is being started, so many seconds at most."""
+        deadline = time.monotonic() + seconds
+        while (under_way := self._under_way()) and (left := deadline - time.monotonic()) > 0:
+            await asyncio.wait(under_way, timeout=left)
+
+    def _under_way(self) -> list[asyncio.Future[Any]]:
+        work = (*(turn.ended for turn in self._running.values()), *self._admitting)
+        return [each for each in work if not each.done()]

@@ -746,6 +746,30 @@ async def test_a_drain_lets_turns_end_by_themselves_and_admits_no_more(
     assert (await memory.told(session, turn))[-1][1]["status"] == "completed"
 
 
+async def test_a_drain_lets_a_turn_end_by_itself_that_is_just_being_started(
+    memory: Process, moments: Moments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await memory.new_session(waits(moments))
+    start, may_start = memory.stores.turns.start, asyncio.Event()
+
+    async def late(*given: Any, **named: Any) -> Placed:
+        await may_start.wait()
+        return await start(*given, **named)
+
+    monkeypatch.setattr(memory.stores.turns, "start", late)
+    starting = asyncio.create_task(memory.start(session))
+    await settle()
+    drain = asyncio.create_task(memory.supervisor.drain(30))
+    await settle()
+    may_start.set()
+    turn = await starting
+    await moments.has_begun.wait()
+    await settle()
+    moments.may_go_on.set()
+    await drain
+    assert (await memory.told(session, turn))[-1][1]["status"] == "completed"
+
+
 async def test_a_drain_aborts_what_does_not_end(one: Process, moments: Moments) -> None:
     session = await one.new_session(waits(moments))
     turn = await one.start(session)
