@@ -632,7 +632,8 @@ def test_what_can_not_be_redacted_is_refused(patterns: tuple[str, ...]) -> None:
 
 async def test_turns_are_logged_without_what_was_said(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    await said(Logging(saying(text("secret"), TOOL, COMPLETED)), turn="turn_1")
+    ended: AgentEvent = {"type": "tool_ended", "id": "t", "isError": False, "content": "secret"}
+    await said(Logging(saying(text("secret"), TOOL, ended, COMPLETED)), turn="turn_1")
     await said(Logging(saying(RETRYABLE), level="debug"))
     events = Logging(saying(text("a"), {**RETRYABLE, "code": "c"})).invoke(SCOPE, {"text": "t"})
     await anext(events)
@@ -640,7 +641,7 @@ async def test_turns_are_logged_without_what_was_said(caplog: pytest.LogCaptureF
     lines = [record.getMessage().rpartition(",")[0] or record.getMessage() for record in caplog.records]
     assert lines == [
         "turn_1 begins",
-        "turn_1 is over: completed, 3 events, 1 tools",
+        "turn_1 is over: completed, 4 events, 1 tools",
         "s begins",
         "s is over: failed (no code), 1 events, 0 tools",
         "s begins",
