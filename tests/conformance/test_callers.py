@@ -89,8 +89,15 @@ async def closes_when_it_is_left_only(agent: Agent, scope: Scope, prompt: Prompt
     return Reply("")
 
 
-async def never_comes_back(_: Agent, __: Scope, ___: Prompt) -> Reply:
-    return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+async def closes_in_a_task(agent: Agent, scope: Scope, prompt: Prompt) -> Reply:
+    stream: Any = agent.invoke(scope, prompt)
+    while (await anext(stream))["type"] != "completed":
+        pass
+    KEPT.append(asyncio.ensure_future(stream.aclose()))
+    return Reply("")
+
+
+KEPT: list[Any] = []
 
 
 async def leaves_it_open(agent: Agent, scope: Scope, prompt: Prompt) -> Reply:
@@ -118,6 +125,7 @@ async def test_a_sound_caller_passes() -> None:
         (waits_for_a_later_end, "C2", "with events after the terminal one it made Reply(text='alate'"),
         (takes_silence_for_an_end, "C2", "a stream of 0 events without a terminal one was no error"),
         (leaves_it_open, "C3", "a generator: after the terminal event it was not closed"),
+        (closes_in_a_task, "C3", "a generator: after the terminal event it was not closed"),
         (closes_at_the_end_only, "C3", "an iterator: when its caller left it was not closed"),
         (closes_when_it_is_left_only, "C3", "a generator: after the terminal event it was not closed"),
         (
@@ -133,17 +141,30 @@ async def test_a_sound_caller_passes() -> None:
         (partial(reads, code_of=lambda event: "failed"), "C5", "'session_busy' became Reply("),
         (partial(reads, is_retryable=lambda event: False), "C5", "'session_busy' became Reply("),
         (tries_again, "C6", "the turn was run 2 times"),
-        (never_comes_back, "C6", "it raised Late: a turn took longer than 0.1 s"),
     ],
 )
 async def test_each_fault_of_a_caller_is_found(caller: Caller, broken: str, evidence: str) -> None:
-    before = asyncio.all_tasks()
-    limits = Limits(patience=0.1, stop=0.1) if caller is never_comes_back else SHORT
-    report = await examine_caller(caller, [named(CALLER, broken)], limits=limits)
+    report = await examine_caller(caller, [named(CALLER, broken)], limits=SHORT)
     (finding,) = report.failures
     assert evidence in finding.evidence
-    await asyncio.sleep(0)
-    assert asyncio.all_tasks() == before
+    while KEPT:
+        await KEPT.pop()
+
+
+async def test_a_caller_that_never_comes_back_is_found_and_stopped() -> None:
+    is_stopped = asyncio.Event()
+
+    async def never_comes_back(_: Agent, __: Scope, ___: Prompt) -> Reply:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            is_stopped.set()
+        return Reply("")
+
+    report = await examine_caller(never_comes_back, [named(CALLER, "C6")], limits=Limits(patience=0.05))
+    assert [each.evidence for each in report.failures] == ["it raised Late: a turn took longer than 0.05 s"]
+    async with asyncio.timeout(60):
+        await is_stopped.wait()
 
 
 class PassesOnTheRest:
