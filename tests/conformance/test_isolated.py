@@ -1,16 +1,20 @@
 """Checks in a process of their own, and from code without a loop."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from app.agents.contract import AgentEvent, Prompt, Scope
-from app.conformance import AGENT, Job, Limits, Subject, Verdict, check_isolated, examine
+from app.agents.demo import DemoAgent
+from app.conformance import AGENT, Conversation, Job, Limits, Subject, Verdict, check_isolated, examine
 from app.conformance.gallery.exhibit import Acting
 from app.conformance.gallery.misbehaving import swallows_every_cancel
+from app.conformance.remote import InvokedAgent, TarkoAgent
 from app.conformance.running import run
 from app.conformance.statements import Statement
 from app.errors import AgentLoadError
@@ -164,8 +168,36 @@ def test_an_agent_that_can_not_be_loaded_is_an_error() -> None:
 
 def test_a_job_survives_its_way_to_the_process() -> None:
     job = Job("demo", failing="fail", conversation=("a", "b", "c"), limits=LIMITS, over="invoke")
-    assert Job.of(job.as_json()) == job
+    assert Job.of(json.loads(json.dumps(job.as_json()))) == job
     assert "token" not in repr(Job("demo", token="secret"))
+
+
+def test_a_subject_is_what_its_job_says() -> None:
+    job = Job("demo", "Hi", failing="f", waiting="w", conversation=("a", "b", "c"), limits=LIMITS)
+    subject = job.subject()
+    assert isinstance(subject.make(), DemoAgent)
+    assert (subject.prompt, subject.failing, subject.waiting) == (
+        {"text": "Hi"},
+        {"text": "f"},
+        {"text": "w"},
+    )
+    assert (subject.conversation, subject.limits) == (Conversation("a", "b", "c"), LIMITS)
+    subject = Job("demo").subject()
+    assert (subject.failing, subject.waiting, subject.conversation) == (None, None, None)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_the_subject_of_an_address_speaks_to_it_as_the_job_says(scheme: str) -> None:
+    url = f"{scheme}://127.0.0.1:1"
+    invoked: Any = Job(url, token="t", over="invoke").subject().make()
+    assert isinstance(invoked, InvokedAgent)
+    assert (invoked._url, invoked._token) == (url, "t")
+    assert isinstance(Job(url).subject().make(), TarkoAgent)
+
+
+def test_a_job_whose_agent_can_not_be_loaded_has_no_subject() -> None:
+    with pytest.raises(AgentLoadError, match="no_such_module"):
+        Job("no_such_module:agent").subject()
 
 
 def test_an_ordinary_test_may_examine_an_agent() -> None:

@@ -184,6 +184,15 @@ async def test_whatever_a_server_answers_there_is_one_terminal_event(
     assert (event["type"], event["code"], event["retryable"]) == ("failed", code, retryable)
 
 
+async def test_a_turn_that_has_ended_is_not_aborted() -> None:
+    """An abort would find nobody there any more, and fail."""
+    end = {"type": "agent_run_end", "data": {"status": "completed"}}
+    stream = answer("200 OK", b"data: %b\n\n" % json.dumps(end).encode(), STREAM, cut=True)
+    async with answering(CREATED, stream) as url:
+        events = [event async for event in served_at(f"{url}/")().invoke({"session": "s"}, {"text": "x"})]
+    assert events == [{"type": "completed"}]
+
+
 @pytest.mark.parametrize("over", ["tarko", "invoke"])
 async def test_nobody_there_is_a_retryable_failure(over: Over) -> None:
     make = served_at("http://127.0.0.1:1", over=over)
