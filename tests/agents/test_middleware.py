@@ -595,6 +595,12 @@ async def test_keys_and_tuples_have_no_secrets_either() -> None:
     assert tool["args"] == {"***": ("***", {"***": 1}), 7: None}
 
 
+async def test_a_replacement_is_taken_as_it_is() -> None:
+    agent = saying(text("abc"), {**TOOL, "args": ["abc"]}, COMPLETED)
+    events = await said(Redact(agent, "a(b)c", replacement=r"\1"))
+    assert [event.get("delta") or event.get("args") for event in events[:-1]] == [r"\1", [r"\1"]]
+
+
 async def test_each_pattern_counts_its_own_groups() -> None:
     agent = saying(text("aa"), text("bb xy x ab"), COMPLETED)
     assert joined(await said(Redact(agent, "(x)y", r"(a|b)\1", replacement="*"))) == "** * x ab"
