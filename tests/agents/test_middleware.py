@@ -135,6 +135,23 @@ async def test_an_agent_that_can_not_be_closed_and_one_that_fails_to_are_borne_w
     assert "did not close: SystemExit: in finally" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("agent", "code"),
+    [
+        (misbehaving.returns_none, "agent_protocol_error"),
+        (misbehaving.gives_no_object, "agent_protocol_error"),
+        (misbehaving.fails_untyped, "agent_protocol_error"),
+        (misbehaving.has_no_terminal, "agent_protocol_error"),
+        (misbehaving.raises_in_the_call, "agent_exception"),
+        (misbehaving.raises, "agent_exception"),
+        (misbehaving.leaks_a_cancel, "agent_exception"),
+    ],
+)
+async def test_what_an_agent_gets_wrong_is_a_failure_with_a_code_for_it(agent: Any, code: str) -> None:
+    events = [event async for event in relay(BareAgent(agent), SCOPE, {"text": "t"})]
+    assert ends_with(events, failed(code))
+
+
 async def test_a_cancel_during_the_call_stops_the_reader() -> None:
     is_called = asyncio.Event()
 
