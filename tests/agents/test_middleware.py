@@ -753,6 +753,15 @@ async def test_turns_and_tools_are_spans_of_their_trace() -> None:
     assert [span.ends for span in spans.made] == [1, 1, 1, 1]
 
 
+async def test_a_tool_without_an_id_is_no_span_and_what_is_no_boolean_no_error() -> None:
+    spans = Spans()
+    odd = [{**TOOL, "id": ["t"]}, TOOL, {"type": "tool_ended", "id": "t", "isError": "no", "content": ""}]
+    assert await said(Tracing(saying(*odd, RETRYABLE), tracer=spans)) == [*odd, RETRYABLE]
+    turn, tool = spans.made
+    assert (tool.status, tool.ends) == (None, 1)
+    assert turn.attributes["error.type"] == "failed"
+
+
 async def test_without_a_trace_a_turn_begins_one() -> None:
     spans = Spans()
     assert await said(Tracing(saying(text("a"), COMPLETED), tracer=spans)) == [text("a"), COMPLETED]
