@@ -1,11 +1,16 @@
 """What a probe sees, and that it leaves the loop as it was."""
 
 import asyncio
+import os
 import sys
 import threading
 from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from app.conformance import probes
 from app.conformance.probes import Probe
 
 SOURCE = """
@@ -68,6 +73,32 @@ async def test_what_a_library_drops_is_not_the_agents_affair() -> None:
                 break
         leaks = await probe.leaks(0)
     assert leaks.dropped == ["words"]
+
+
+async def test_what_is_held_by_itself_alone_is_dropped() -> None:
+    with Probe() as probe:
+        held: list[Any] = [words_of("agent.py")()]
+        await anext(held[0])
+        held.append(held)
+        del held
+        leaks = await probe.leaks(0)
+    assert leaks.dropped == ["words"]
+
+
+async def test_a_descriptor_that_is_closed_in_time_is_none() -> None:
+    loop = asyncio.get_running_loop()
+    with Probe() as probe:
+        descriptor = os.open(os.devnull, os.O_RDONLY)
+        loop.call_soon(loop.call_soon, os.close, descriptor)
+        assert (await probe.leaks(60)).descriptors == 0
+
+
+async def test_where_descriptors_can_not_be_seen_there_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probes, "_DESCRIPTORS", tmp_path / "nothing")
+    with Probe() as probe:
+        assert (await probe.leaks(0)).descriptors == 0
 
 
 def test_the_loop_closes_generators_as_it_does_without_a_probe() -> None:
