@@ -56,11 +56,12 @@ async def eats(scope, prompt):
     time.sleep(3600)
     yield {"type": "completed"}
 
-def start_one():
-    started = subprocess.Popen(["sleep", "3600"], start_new_session=True)
+def start(**how):
+    started = subprocess.Popen(["sleep", "3600"], **how)
     open("started", "a").write(f"{started.pid}\n")
 
-starts = then_ends(start_one)
+starts_a_session = then_ends(lambda: start(start_new_session=True))
+starts_in_no_environment = then_ends(lambda: start(env={"PATH": os.defpath}))
 
 async def blocks(scope, prompt):
     time.sleep(3600)
@@ -154,8 +155,9 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def test_what_an_agent_started_ends_with_it(tmp_path: Path) -> None:
-    check_isolated(Job("deaf_agent:starts", limits=LIMITS), AGENT[:1]).raise_for_failures()
+@pytest.mark.parametrize("agent", ["starts_a_session", "starts_in_no_environment"])
+def test_what_an_agent_started_ends_with_it(agent: str, tmp_path: Path) -> None:
+    check_isolated(Job(f"deaf_agent:{agent}", limits=LIMITS), AGENT[:1]).raise_for_failures()
     started = (tmp_path / "started").read_text().split()
     assert started
     assert not [pid for pid in started if is_running(int(pid))]
