@@ -24,6 +24,7 @@ from app.conformance.playing import Limits
 from app.conformance.report import Verdict
 from app.conformance.statements import AGENT, named
 from app.conformance.subject import Conversation, Subject, new_scope
+from app.conformance.witnesses import ClosableByHand
 from tests.agents.openai_server import OpenAIServer
 
 SHORT = Limits(patience=2, stop=0.15, settle=0.1, quiet=0.05)
@@ -263,10 +264,17 @@ async def test_an_agent_that_swallows_one_cancel_and_waits_on_is_cancelled_again
 
     before = asyncio.all_tasks()
     stop = playing.Stop(when_quiet=True)
-    limits = Limits(patience=2, stop=0.05, quiet=0.02)
-    turn = await playing.play(BareAgent(waits_on), new_scope(), {"text": "x"}, limits, stop)
+    limits = Limits(patience=3600, stop=0.05, quiet=0.02)
+    async with asyncio.timeout(60):
+        turn = await playing.play(BareAgent(waits_on), new_scope(), {"text": "x"}, limits, stop)
     assert turn.overdue
     assert asyncio.all_tasks() == before
+
+
+async def test_an_iterator_that_was_asked_for_nothing_is_closed_all_the_same() -> None:
+    agent = ClosableByHand()
+    turn = await playing.play(agent, new_scope(), {"text": "x"}, SHORT, playing.Stop(before_first=True))
+    assert (turn.was_stopped, turn.events, agent.is_closed) == (True, [], True)
 
 
 async def test_an_error_that_nobody_asks_for_is_left_behind() -> None:
