@@ -214,7 +214,7 @@ class _Player:
                     self._note_raised(error)
                 return True
             self._note(event)
-            if self._stopping or len(turn.after) > 1:
+            if self._stopping or turn.after:
                 return True
             if len(turn.events) == _MOST_EVENTS:
                 turn.overdue = True
