@@ -154,6 +154,14 @@ async def keeps_a_pool_of_two(_: Scope, __: Prompt) -> AsyncIterator[AgentEvent]
     await asyncio.Event().wait()
 
 
+async def raises_when_it_is_cancelled(_: Scope, __: Prompt) -> AsyncIterator[AgentEvent]:
+    yield {"type": "text", "delta": "a"}
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        raise ValueError("not now") from None
+
+
 class Word(StrEnum):
     """A string that says more than it is."""
 
@@ -194,6 +202,12 @@ FILES: list[int] = []
         (leaves_a_descriptor, "A3e", Verdict.FAIL, "4 more open descriptors after 4 turns"),
         (keeps_a_pool, "A3e", Verdict.PASS, "nothing after 4 turns"),
         (keeps_a_pool_of_two, "A3", Verdict.PASS, "stopped 3 times"),
+        (
+            raises_when_it_is_cancelled,
+            "A3",
+            Verdict.FAIL,
+            "when it was stopped it raised ValueError: not now",
+        ),
         (never_fails, "A3", Verdict.SKIP, "it ended before it could be stopped"),
         (saying({"type": "completed", "data": ""}).invoke, "A5", Verdict.PASS, "0 characters"),
         (

@@ -214,6 +214,14 @@ async def leaves_a_task(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncIter
             yield event
 
 
+async def drops_a_generator(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
+    async for _ in Acting(SOUND[0].make().invoke).invoke(scope, prompt):
+        break
+    async with aclosing(relay(agent, scope, prompt)) as events:
+        async for event in events:
+            yield event
+
+
 async def ends_at_the_third(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
     count = 0
     async with aclosing(relay(agent, scope, prompt)) as events:
@@ -239,6 +247,7 @@ async def ends_at_the_third(agent: Agent, scope: Scope, prompt: Prompt) -> Async
         (leaves_it_open, "M3", "stopped between two events it was over before the inner agent had cleaned"),
         (closes_in_a_task, "M3", "it was over before the inner agent had cleaned up"),
         (leaves_a_task, "M3", "stopped while it waited it left behind: 1 task (left work)"),
+        (drops_a_generator, "M3", "stopped while it waited it left behind: converses"),
         (raises_at_the_third, "M4", "it raised ValueError: too many"),
         (ends_at_the_third, "M4", "it ended with {'type': 'completed'}"),
         (fails_and_leaves_it_open, "M4", "the inner agent was not closed"),
