@@ -164,8 +164,9 @@ def test_what_an_agent_started_ends_with_it(agent: str, tmp_path: Path) -> None:
 
 
 def test_an_agent_that_can_not_be_loaded_is_an_error() -> None:
-    with pytest.raises(AgentLoadError, match="no_such_module"):
+    with pytest.raises(AgentLoadError, match="no_such_module") as caught:
         check_isolated(Job("no_such_module:agent"))
+    assert caught.value.code == "agent_not_loaded"
 
 
 def test_a_job_survives_its_way_to_the_process() -> None:
