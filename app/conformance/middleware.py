@@ -14,6 +14,7 @@ from app.conformance.probes import Leaks, Probe
 from app.conformance.report import Finding, Report, Verdict
 from app.conformance.statements import MIDDLEWARE, Statement
 from app.conformance.subject import new_scope
+from app.conformance.witnesses import clean_up
 
 Wrap: TypeAlias = Callable[[Agent], Agent]
 Judgement: TypeAlias = tuple[Verdict, str]
@@ -192,7 +193,7 @@ class _Endless:
                 await asyncio.sleep(0)
                 yield {"type": "tool_started", "id": "t", "name": "look", "args": {}}
         finally:
-            await asyncio.sleep(0)
+            await clean_up()
             self.is_closed = True
 
 

@@ -65,7 +65,6 @@ class Turn:
     raised: BaseException | None = None
     raised_after: BaseException | None = None
     close_error: BaseException | None = None
-    has_ended: bool = False
     was_stopped: bool = False
     overdue: bool = False
     work_before_first: list[str] = field(default_factory=list)
@@ -209,14 +208,13 @@ class _Player:
             except GeneratorExit:
                 raise
             except StopAsyncIteration:
-                turn.has_ended = True
                 return False
             except BaseException as error:  # noqa: BLE001 - the agent's code may raise anything
                 if not (self._stopping and isinstance(error, asyncio.CancelledError)):
                     self._note_raised(error)
                 return True
             self._note(event)
-            if self._stopping or len(turn.after) > 1:
+            if self._stopping or turn.after:
                 return True
             if len(turn.events) == _MOST_EVENTS:
                 turn.overdue = True

@@ -104,7 +104,7 @@ class Probe:
             if generator.ag_frame is not None and not generator.ag_running
         ]
         return Leaks(
-            sorted(task.get_name() for task in tasks if not task.done()),
+            sorted(task.get_name() for task in tasks),
             sorted(threads),
             generators,
             list(self._complaints),

@@ -7,6 +7,8 @@ from typing import Any
 from app.agents.contract import AgentEvent, Prompt, Scope
 from app.conformance.gallery.exhibit import COMPLETED, text
 
+_STEPS_OF_A_CLEAN_UP = 100
+
 
 class Closable:
     """A generator that knows whether it was closed."""
@@ -26,7 +28,7 @@ class Closable:
                 await asyncio.Event().wait()
             yield COMPLETED
         finally:
-            await asyncio.sleep(0)
+            await clean_up()
             self.is_closed = True
 
 
@@ -61,7 +63,7 @@ class ClosableByHand:
 
     async def aclose(self) -> None:
         self.tasks.add(asyncio.current_task())
-        await asyncio.sleep(0)
+        await clean_up()
         self.is_closed = True
 
 
@@ -79,6 +81,12 @@ class Stubborn:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             yield self._last
+
+
+async def clean_up() -> None:
+    """It takes many steps: whoever only lets it begin is over before it."""
+    for _ in range(_STEPS_OF_A_CLEAN_UP):
+        await asyncio.sleep(0)
 
 
 async def deaf_until(release: asyncio.Event) -> None:

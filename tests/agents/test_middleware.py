@@ -3,8 +3,12 @@
 import asyncio
 import contextlib
 import logging
+import sys
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +25,7 @@ from app.agents.loading import BareAgent
 from app.agents.middleware.budget import Budget
 from app.agents.middleware.composing import BUILT_IN, middleware, wrapped
 from app.agents.middleware.deadline import Deadline
+from app.agents.middleware.driven import Driven
 from app.agents.middleware.enforce import Enforce
 from app.agents.middleware.logging import Logging
 from app.agents.middleware.rate_limit import RateLimit
@@ -116,11 +121,35 @@ async def test_an_agent_that_can_not_be_closed_and_one_that_fails_to_are_borne_w
         finally:
             raise ValueError("in finally")
 
-    for agent in (BareAgent(raises), BareAgent(lambda _, __: Handmade())):
+    async def exits(_: Scope, __: Prompt) -> Events:
+        try:
+            yield text("a")
+        finally:
+            raise SystemExit("in finally")
+
+    for agent in (BareAgent(raises), BareAgent(exits), BareAgent(lambda _, __: Handmade())):
         events = relay(agent, SCOPE, {"text": "t"})
         assert await anext(events) == text("a")
         await events.aclose()
     assert "did not close: ValueError: in finally" in caplog.text
+    assert "did not close: SystemExit: in finally" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("agent", "code"),
+    [
+        (misbehaving.returns_none, "agent_protocol_error"),
+        (misbehaving.gives_no_object, "agent_protocol_error"),
+        (misbehaving.fails_untyped, "agent_protocol_error"),
+        (misbehaving.has_no_terminal, "agent_protocol_error"),
+        (misbehaving.raises_in_the_call, "agent_exception"),
+        (misbehaving.raises, "agent_exception"),
+        (misbehaving.leaks_a_cancel, "agent_exception"),
+    ],
+)
+async def test_what_an_agent_gets_wrong_is_a_failure_with_a_code_for_it(agent: Any, code: str) -> None:
+    events = [event async for event in relay(BareAgent(agent), SCOPE, {"text": "t"})]
+    assert ends_with(events, failed(code))
 
 
 async def test_a_cancel_during_the_call_stops_the_reader() -> None:
@@ -175,6 +204,7 @@ async def test_code_after_the_last_event_runs_where_the_agent_expects_it() -> No
     ("event", "details"),
     [
         ({"type": "odd", "x": float("nan")}, "'odd' event: nan is not a JSON number"),
+        ({"type": "x" * 1_000, "x": float("nan")}, f"'{'x' * 80}' event: nan"),
         ({"type": "text"}, "`text` needs `delta`"),
         (
             {"type": "tool_ended", "id": "t", "isError": 0, "content": 1},
@@ -218,23 +248,51 @@ async def test_what_an_agent_does_after_its_end_is_told() -> None:
     assert told == ["an event came after the terminal one"]
 
 
-async def test_a_deaf_agent_is_left_behind_within_the_bounds() -> None:
-    """With the driver's own bounds it would take nine seconds."""
+@pytest.mark.parametrize("layer", [Enforce, partial(Deadline, seconds=3600)])
+async def test_a_deaf_agent_is_left_behind_within_the_bounds(layer: Callable[..., Agent]) -> None:
+    """It is cancelled as often as they say, which is more often than the driver's own do."""
     release = asyncio.Event()
+    cancels = 0
 
     async def deaf(_: Scope, __: Prompt) -> Events:
+        nonlocal cancels
         try:
             yield text("a")
         finally:
             while not release.is_set():
-                with contextlib.suppress(asyncio.CancelledError):
+                try:
                     await release.wait()
+                except asyncio.CancelledError:
+                    cancels += 1
 
-    events: Any = Enforce(BareAgent(deaf), bounds=SHORT).invoke(SCOPE, {"text": "t"})
-    async with asyncio.timeout(60), aclosing(events):
+    bounds = Bounds(grace=0.01, recancel=0.01, recancels=5, close=3600)
+    events: Any = layer(BareAgent(deaf), bounds=bounds).invoke(SCOPE, {"text": "t"})
+    async with asyncio.timeout(PATIENCE), aclosing(events):
         assert await anext(events) == text("a")
     release.set()
     await asyncio.sleep(0)
+    assert cancels == 5
+
+
+# ── driven ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_wait_for_an_event_that_was_cut_short_may_begin_again() -> None:
+    gate = asyncio.Event()
+
+    async def agent(_: Scope, __: Prompt) -> Events:
+        yield text("a")
+        await gate.wait()
+        yield text("b")
+
+    async with Driven(BareAgent(agent), SCOPE, {"text": "t"}) as turn:
+        assert await turn.next() == text("a")
+        waiting = asyncio.ensure_future(turn.next())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        gate.set()
+        assert await turn.next() == text("b")
 
 
 # ── deadline ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -313,6 +371,11 @@ async def test_more_than_the_budget_is_not_said() -> None:
     assert ends_with(events, failed("budget_exceeded"))
 
 
+async def test_a_delta_that_is_no_text_or_half_a_character_is_no_reason_to_fail() -> None:
+    odd: list[AgentEvent] = [{"type": "text", "delta": 7}, {"type": "text"}, text("\ud83d")]
+    assert await said(Budget(saying(*odd, COMPLETED), tokens=1)) == [*odd, COMPLETED]
+
+
 async def test_a_tool_beyond_the_budget_does_not_run() -> None:
     ran: list[int] = []
 
@@ -367,6 +430,7 @@ async def test_the_pause_grows_no_longer_than_it_may() -> None:
     tries = 1_100
     events = await said(Retry(in_turn(*[[RETRYABLE]] * tries), times=tries - 1, delay=0.0))
     assert events[-1] == RETRYABLE
+    assert Retry(saying(), delay=0.5, chance=lambda: 1.0)._pause(tries) == 30.0
 
 
 EVENTS = st.sampled_from(
@@ -417,6 +481,17 @@ async def test_so_many_turns_may_start_in_a_time_for_each_principal() -> None:
     assert [await is_admitted(principal="alice") for _ in range(2)] == [True, False]
 
 
+async def test_who_comes_just_when_a_turn_is_free_is_not_sent_away_by_a_rounding_error() -> None:
+    now = 0.0
+    limited = RateLimit(saying(COMPLETED), turns=3, seconds=10, clock=lambda: now)
+    for _ in range(3):
+        await said(limited)
+    (refusal,) = await said(limited)
+    assert refusal["details"] == "too many turns; the next may start in 3.3 s"
+    now = 10 / 3
+    assert await said(limited) == [COMPLETED]
+
+
 async def test_who_has_waited_for_long_may_start_no_more_at_once() -> None:
     now = 0.0
     limited = RateLimit(saying(COMPLETED), turns=2, seconds=10, clock=lambda: now)
@@ -437,9 +512,10 @@ async def test_whoever_has_not_come_for_long_is_forgotten(monkeypatch: pytest.Mo
     assert set(limited._due) == {"c", "d"}
 
 
-def test_a_rate_must_admit_something() -> None:
+@pytest.mark.parametrize(("turns", "seconds"), [(0, 1), (1, 0)])
+def test_a_rate_must_admit_something(turns: int, seconds: float) -> None:
     with pytest.raises(ValueError, match="at least 1 turn"):
-        RateLimit(saying(), turns=0, seconds=1)
+        RateLimit(saying(), turns=turns, seconds=seconds)
 
 
 # ── redaction ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -512,9 +588,10 @@ async def test_a_secret_that_never_ends_is_not_held_for_ever() -> None:
     assert len([event for event in events if event["type"] == "text"]) >= 2
 
 
-async def test_empty_and_odd_deltas_pass() -> None:
+async def test_empty_and_odd_deltas_and_fields_that_are_not_known_pass() -> None:
     odd: AgentEvent = {"type": "text", "delta": 7}
-    assert await redacted(text(""), odd, COMPLETED) == [text(""), odd, COMPLETED]
+    more: AgentEvent = {"type": "text", "delta": "a", "x": 1}
+    assert await redacted(text(""), odd, more, COMPLETED) == [text(""), odd, more, COMPLETED]
 
 
 @given(st.lists(st.text("s k-ab1204", max_size=8), max_size=8))
@@ -533,6 +610,12 @@ async def test_a_pattern_that_matches_nothing_at_all_between_letters_changes_not
 async def test_keys_and_tuples_have_no_secrets_either() -> None:
     (tool, _) = await redacted({**TOOL, "args": {"sk-a": ("sk-b", {"sk-c": 1}), 7: None}}, COMPLETED)
     assert tool["args"] == {"***": ("***", {"***": 1}), 7: None}
+
+
+async def test_a_replacement_is_taken_as_it_is() -> None:
+    agent = saying(text("abc"), {**TOOL, "args": ["abc"]}, COMPLETED)
+    events = await said(Redact(agent, "a(b)c", replacement=r"\1"))
+    assert [event.get("delta") or event.get("args") for event in events[:-1]] == [r"\1", [r"\1"]]
 
 
 async def test_each_pattern_counts_its_own_groups() -> None:
@@ -572,7 +655,8 @@ def test_what_can_not_be_redacted_is_refused(patterns: tuple[str, ...]) -> None:
 
 async def test_turns_are_logged_without_what_was_said(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    await said(Logging(saying(text("secret"), TOOL, COMPLETED)), turn="turn_1")
+    ended: AgentEvent = {"type": "tool_ended", "id": "t", "isError": False, "content": "secret"}
+    await said(Logging(saying(text("secret"), TOOL, ended, COMPLETED)), turn="turn_1")
     await said(Logging(saying(RETRYABLE), level="debug"))
     events = Logging(saying(text("a"), {**RETRYABLE, "code": "c"})).invoke(SCOPE, {"text": "t"})
     await anext(events)
@@ -580,12 +664,22 @@ async def test_turns_are_logged_without_what_was_said(caplog: pytest.LogCaptureF
     lines = [record.getMessage().rpartition(",")[0] or record.getMessage() for record in caplog.records]
     assert lines == [
         "turn_1 begins",
-        "turn_1 is over: completed, 3 events, 1 tools",
+        "turn_1 is over: completed, 4 events, 1 tools",
         "s begins",
         "s is over: failed (no code), 1 events, 0 tools",
         "s begins",
         "s is over: stopped by its reader, 1 events, 0 tools",
     ]
+
+
+async def test_a_turn_is_timed_in_milliseconds(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO)
+    clock = SimpleNamespace(monotonic=iter([10.0, 11.5]).__next__)
+    monkeypatch.setattr("app.agents.middleware.logging.time", clock)
+    await said(Logging(saying(COMPLETED)))
+    assert caplog.records[-1].getMessage().endswith(", 1500 ms")
 
 
 class Spans(trace.Tracer):
@@ -657,6 +751,15 @@ async def test_turns_and_tools_are_spans_of_their_trace() -> None:
     assert (turn.status, pay.status, look.status) == (StatusCode.ERROR, StatusCode.ERROR, None)
     assert (turn.attributes["gen_ai.conversation.id"], turn.attributes["error.type"]) == ("s", "c")
     assert [span.ends for span in spans.made] == [1, 1, 1, 1]
+
+
+async def test_a_tool_without_an_id_is_no_span_and_what_is_no_boolean_no_error() -> None:
+    spans = Spans()
+    odd = [{**TOOL, "id": ["t"]}, TOOL, {"type": "tool_ended", "id": "t", "isError": "no", "content": ""}]
+    assert await said(Tracing(saying(*odd, RETRYABLE), tracer=spans)) == [*odd, RETRYABLE]
+    turn, tool = spans.made
+    assert (tool.status, tool.ends) == (None, 1)
+    assert turn.attributes["error.type"] == "failed"
 
 
 async def test_without_a_trace_a_turn_begins_one() -> None:
@@ -816,6 +919,15 @@ def test_ones_own_is_named_with_its_module() -> None:
     assert isinstance(agent.invoke.__self__, Logging)  # type: ignore[attr-defined]
 
 
+def test_ones_own_is_found_in_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "audits_of_an_operator.py").write_text("def audit(agent):\n    return agent\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    agent = saying()
+    assert wrapped(agent, "audits_of_an_operator.audit") is agent
+    del sys.modules["audits_of_an_operator"]
+
+
 def test_an_agent_in_middleware_declares_what_it_declares_without() -> None:
     agent = DemoAgent()
     dressed = wrapped(agent, "logging")
@@ -828,9 +940,11 @@ def test_an_agent_in_middleware_declares_what_it_declares_without() -> None:
     ("words", "problem"),
     [
         ("retry(", "can't be read"),
+        ("retry\udcff", "can't be read"),
         ("retri", "did you mean 'retry'"),
         ("xyz", "there are budget, deadline"),
         ("deadline(seconds=soon)", "only plain values"),
+        ("redact({[]: 1})", "only plain values"),
         ("deadline", "seconds"),
         ("deadline(seconds=-1)", "more than 0"),
         ("logging(level='loud')", "LOUD"),

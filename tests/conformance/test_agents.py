@@ -2,7 +2,10 @@
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator
+from enum import StrEnum
+from http import HTTPStatus
 from typing import Any
 
 import pytest
@@ -21,6 +24,7 @@ from app.conformance.playing import Limits
 from app.conformance.report import Verdict
 from app.conformance.statements import AGENT, named
 from app.conformance.subject import Conversation, Subject, new_scope
+from app.conformance.witnesses import ClosableByHand
 from tests.agents.openai_server import OpenAIServer
 
 SHORT = Limits(patience=2, stop=0.15, settle=0.1, quiet=0.05)
@@ -111,7 +115,61 @@ async def says_nan_when_it_fails(_: Scope, prompt: Prompt) -> AsyncIterator[Agen
         yield {"type": "completed"}
 
 
+async def chokes_on_nothing(_: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
+    if not prompt["text"]:
+        raise ValueError("say something")
+    yield {"type": "completed"}
+
+
+async def chokes_on_odd_sessions(scope: Scope, _: Prompt) -> AsyncIterator[AgentEvent]:
+    if "/" in scope["session"]:
+        raise ValueError("no such file")
+    yield {"type": "completed"}
+
+
+async def fails_without_saying_why(_: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
+    if prompt["text"] == "fail":
+        yield {"type": "failed", "retryable": False}
+    yield {"type": "completed"}
+
+
+async def leaves_a_descriptor(_: Scope, __: Prompt) -> AsyncIterator[AgentEvent]:
+    FILES.append(os.open(os.devnull, os.O_RDONLY))
+    yield {"type": "text", "delta": "a"}
+    yield {"type": "completed"}
+
+
+async def keeps_a_pool(_: Scope, __: Prompt) -> AsyncIterator[AgentEvent]:
+    """What it opens in its first turn serves all of them."""
+    while len(FILES) < 4:
+        FILES.append(os.open(os.devnull, os.O_RDONLY))
+    yield {"type": "text", "delta": "a"}
+    yield {"type": "completed"}
+
+
+async def keeps_a_pool_of_two(_: Scope, __: Prompt) -> AsyncIterator[AgentEvent]:
+    while len(FILES) < 2:
+        FILES.append(os.open(os.devnull, os.O_RDONLY))
+    yield {"type": "text", "delta": "a"}
+    await asyncio.Event().wait()
+
+
+async def raises_when_it_is_cancelled(_: Scope, __: Prompt) -> AsyncIterator[AgentEvent]:
+    yield {"type": "text", "delta": "a"}
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        raise ValueError("not now") from None
+
+
+class Word(StrEnum):
+    """A string that says more than it is."""
+
+    ODD = "odd"
+
+
 LEFT: list[asyncio.Task[None]] = []
+FILES: list[int] = []
 
 
 @pytest.mark.parametrize(
@@ -135,6 +193,29 @@ LEFT: list[asyncio.Task[None]] = []
         (leaks_when_it_fails, "A3e", Verdict.FAIL, "left behind: 1 task (left when it failed)"),
         (says_nan_when_it_fails, "A4", Verdict.FAIL, "Out of range float values are not JSON compliant"),
         (saying({"type": "odd", 1: "one"}, COMPLETED).invoke, "A4", Verdict.FAIL, "becomes"),
+        (saying({"type": "odd", "n": HTTPStatus.OK}, COMPLETED).invoke, "A4", Verdict.FAIL, "becomes"),
+        (saying({"type": Word.ODD, "word": Word.ODD}, COMPLETED).invoke, "A4", Verdict.PASS, "4 events"),
+        (chokes_on_nothing, "A2", Verdict.FAIL, "an empty prompt made it raise ValueError: say something"),
+        (chokes_on_odd_sessions, "A9", Verdict.FAIL, "in session 'a/b:c' it raised ValueError"),
+        (fails_without_saying_why, "A2", Verdict.FAIL, "the failing prompt: `failed` needs `details`"),
+        (leaves_a_descriptor, "A3b", Verdict.FAIL, "3 more open descriptors after 3 stops"),
+        (leaves_a_descriptor, "A3e", Verdict.FAIL, "4 more open descriptors after 4 turns"),
+        (keeps_a_pool, "A3e", Verdict.PASS, "nothing after 4 turns"),
+        (keeps_a_pool_of_two, "A3", Verdict.PASS, "stopped 3 times"),
+        (
+            raises_when_it_is_cancelled,
+            "A3",
+            Verdict.FAIL,
+            "when it was stopped it raised ValueError: not now",
+        ),
+        (never_fails, "A3", Verdict.SKIP, "it ended before it could be stopped"),
+        (saying({"type": "completed", "data": ""}).invoke, "A5", Verdict.PASS, "0 characters"),
+        (
+            saying({"type": "completed", "result": 1}).invoke,
+            "A5",
+            Verdict.WARN,
+            "`completed` has `result`: 1",
+        ),
         (saying({"type": "completed", "data": None}).invoke, "A5", Verdict.WARN, "`completed.data` is null"),
     ],
 )
@@ -143,12 +224,15 @@ async def test_what_is_wrong_is_told_in_words(
 ) -> None:
     monkeypatch.setattr(playing, "_MOST_EVENTS", 1_000)
     limits = Limits(patience=0.3, stop=0.05, settle=0.05, quiet=0.05)
-    subject = Subject(lambda: BareAgent(invoke), failing={"text": "fail"}, limits=limits)
+    waiting: Prompt | None = {"text": "wait"} if statement == "A3" else None
+    subject = Subject(lambda: BareAgent(invoke), failing={"text": "fail"}, waiting=waiting, limits=limits)
     (finding,) = (await examine_agent(subject, [named(AGENT, statement)])).findings
     assert finding.verdict is verdict
     assert evidence in finding.evidence
     while LEFT:
         LEFT.pop().cancel()
+    while FILES:
+        os.close(FILES.pop())
 
 
 async def remembers_in_the_log(scope: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
@@ -194,10 +278,17 @@ async def test_an_agent_that_swallows_one_cancel_and_waits_on_is_cancelled_again
 
     before = asyncio.all_tasks()
     stop = playing.Stop(when_quiet=True)
-    limits = Limits(patience=2, stop=0.05, quiet=0.02)
-    turn = await playing.play(BareAgent(waits_on), new_scope(), {"text": "x"}, limits, stop)
+    limits = Limits(patience=3600, stop=0.05, quiet=0.02)
+    async with asyncio.timeout(60):
+        turn = await playing.play(BareAgent(waits_on), new_scope(), {"text": "x"}, limits, stop)
     assert turn.overdue
     assert asyncio.all_tasks() == before
+
+
+async def test_an_iterator_that_was_asked_for_nothing_is_closed_all_the_same() -> None:
+    agent = ClosableByHand()
+    turn = await playing.play(agent, new_scope(), {"text": "x"}, SHORT, playing.Stop(before_first=True))
+    assert (turn.was_stopped, turn.events, agent.is_closed) == (True, [], True)
 
 
 async def test_an_error_that_nobody_asks_for_is_left_behind() -> None:

@@ -1,5 +1,6 @@
 """Our driver passes the kit; each mutation of it is caught."""
 
+import asyncio
 import importlib.util
 import sys
 from collections.abc import Iterator
@@ -10,12 +11,13 @@ from types import ModuleType
 import pytest
 
 from app.agents import driver
+from app.agents.contract import Agent, Prompt, Scope
 from app.conformance.caller import examine_caller
-from app.conformance.host import examine_host
+from app.conformance.host import Hosted, examine_host
 from app.conformance.ours import collecting, driver_host
 from app.conformance.playing import Limits
 from app.conformance.report import Verdict
-from app.conformance.statements import CALLER, HOST
+from app.conformance.statements import CALLER, HOST, named
 
 SHORT = Limits(patience=1.5, stop=0.5, settle=0.1, quiet=0.05)
 
@@ -28,6 +30,19 @@ async def test_our_driver_passes() -> None:
 async def test_our_buffered_reading_passes() -> None:
     report = await examine_caller(collecting, limits=SHORT)
     assert set(report.verdicts().values()) == {Verdict.PASS}, report
+
+
+async def test_what_a_host_leaves_behind_is_found() -> None:
+    left: list[asyncio.Task[None]] = []
+
+    def leaves_a_task(agent: Agent, scope: Scope, prompt: Prompt) -> Hosted:
+        left.append(asyncio.create_task(asyncio.sleep(3600), name="left by the host"))
+        return driver_host()(agent, scope, prompt)
+
+    (finding,) = (await examine_host(leaves_a_task, [named(HOST, "H1")], limits=SHORT)).failures
+    assert finding.evidence.endswith("left behind: 1 task (left by the host)")
+    for task in left:
+        task.cancel()
 
 
 SOURCE = Path(driver.__file__).read_text()
@@ -55,6 +70,21 @@ MUTATIONS = {
         "        await asyncio.wait({pump})",
         {"H4"},
     ),
+    "one that is given up on has no outcome": (
+        "        self._settle(Cancelled())\n        self._over.set()\n\n    def _settle",
+        "        self._over.set()\n\n    def _settle",
+        {"H4"},
+    ),
+    "the call has a task of its own": (
+        "self._agent.invoke(self._scope, self._prompt)\n",
+        "await asyncio.ensure_future(_calling(self._agent.invoke, self._scope, self._prompt))\n",
+        {"H3"},
+    ),
+    "the close has a task of its own": (
+        "                await aclose()\n",
+        "                await asyncio.ensure_future(aclose())\n",
+        {"H3"},
+    ),
     "each step has a task of its own": (
         "event = await step()",
         "event = await asyncio.ensure_future(_awaited(step()))",
@@ -80,7 +110,14 @@ async def test_each_mutation_of_our_driver_is_caught(mutation: str) -> None:
     assert set(report.verdicts().values()) == {Verdict.FAIL}, report
 
 
-_AWAITED = "\n\nasync def _awaited(step):\n    return await step\n"
+_AWAITED = """
+
+async def _awaited(step):
+    return await step
+
+async def _calling(function, *arguments):
+    return function(*arguments)
+"""
 
 
 @contextmanager

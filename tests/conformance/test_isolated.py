@@ -1,16 +1,20 @@
 """Checks in a process of their own, and from code without a loop."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from app.agents.contract import AgentEvent, Prompt, Scope
-from app.conformance import AGENT, Job, Limits, Subject, Verdict, check_isolated, examine
+from app.agents.demo import DemoAgent
+from app.conformance import AGENT, Conversation, Job, Limits, Subject, Verdict, check_isolated, examine
 from app.conformance.gallery.exhibit import Acting
 from app.conformance.gallery.misbehaving import swallows_every_cancel
+from app.conformance.remote import InvokedAgent, TarkoAgent
 from app.conformance.running import run
 from app.conformance.statements import Statement
 from app.errors import AgentLoadError
@@ -52,11 +56,12 @@ async def eats(scope, prompt):
     time.sleep(3600)
     yield {"type": "completed"}
 
-def start_one():
-    started = subprocess.Popen(["sleep", "3600"], start_new_session=True)
+def start(**how):
+    started = subprocess.Popen(["sleep", "3600"], **how)
     open("started", "a").write(f"{started.pid}\n")
 
-starts = then_ends(start_one)
+starts_a_session = then_ends(lambda: start(start_new_session=True))
+starts_in_no_environment = then_ends(lambda: start(env={"PATH": os.defpath}))
 
 async def blocks(scope, prompt):
     time.sleep(3600)
@@ -150,22 +155,52 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def test_what_an_agent_started_ends_with_it(tmp_path: Path) -> None:
-    check_isolated(Job("deaf_agent:starts", limits=LIMITS), AGENT[:1]).raise_for_failures()
+@pytest.mark.parametrize("agent", ["starts_a_session", "starts_in_no_environment"])
+def test_what_an_agent_started_ends_with_it(agent: str, tmp_path: Path) -> None:
+    check_isolated(Job(f"deaf_agent:{agent}", limits=LIMITS), AGENT[:1]).raise_for_failures()
     started = (tmp_path / "started").read_text().split()
     assert started
     assert not [pid for pid in started if is_running(int(pid))]
 
 
 def test_an_agent_that_can_not_be_loaded_is_an_error() -> None:
-    with pytest.raises(AgentLoadError, match="no_such_module"):
+    with pytest.raises(AgentLoadError, match="no_such_module") as caught:
         check_isolated(Job("no_such_module:agent"))
+    assert caught.value.code == "agent_not_loaded"
 
 
 def test_a_job_survives_its_way_to_the_process() -> None:
     job = Job("demo", failing="fail", conversation=("a", "b", "c"), limits=LIMITS, over="invoke")
-    assert Job.of(job.as_json()) == job
+    assert Job.of(json.loads(json.dumps(job.as_json()))) == job
     assert "token" not in repr(Job("demo", token="secret"))
+
+
+def test_a_subject_is_what_its_job_says() -> None:
+    job = Job("demo", "Hi", failing="f", waiting="w", conversation=("a", "b", "c"), limits=LIMITS)
+    subject = job.subject()
+    assert isinstance(subject.make(), DemoAgent)
+    assert (subject.prompt, subject.failing, subject.waiting) == (
+        {"text": "Hi"},
+        {"text": "f"},
+        {"text": "w"},
+    )
+    assert (subject.conversation, subject.limits) == (Conversation("a", "b", "c"), LIMITS)
+    subject = Job("demo").subject()
+    assert (subject.failing, subject.waiting, subject.conversation) == (None, None, None)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_the_subject_of_an_address_speaks_to_it_as_the_job_says(scheme: str) -> None:
+    url = f"{scheme}://127.0.0.1:1"
+    invoked: Any = Job(url, token="t", over="invoke").subject().make()
+    assert isinstance(invoked, InvokedAgent)
+    assert (invoked._url, invoked._token) == (url, "t")
+    assert isinstance(Job(url).subject().make(), TarkoAgent)
+
+
+def test_a_job_whose_agent_can_not_be_loaded_has_no_subject() -> None:
+    with pytest.raises(AgentLoadError, match="no_such_module"):
+        Job("no_such_module:agent").subject()
 
 
 def test_an_ordinary_test_may_examine_an_agent() -> None:

@@ -1,5 +1,6 @@
 """Our middleware passes the kit; what a middleware may get wrong is found."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from functools import partial
@@ -153,29 +154,114 @@ async def collects_first(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncIte
             yield event
 
 
-async def drops_keys(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
-    async with aclosing(relay(agent, {"session": scope["session"]}, {"text": prompt["text"]})) as events:
+async def drops_keys_of_the_scope(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
+    async with aclosing(relay(agent, {"session": scope["session"]}, prompt)) as events:
         async for event in events:
             yield event
 
 
+async def drops_keys_of_the_prompt(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
+    async with aclosing(relay(agent, scope, {"text": prompt["text"]})) as events:
+        async for event in events:
+            yield event
+
+
+async def raises_at_the_end(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
+    async with aclosing(relay(agent, scope, prompt)) as events:
+        async for event in events:
+            yield event
+    raise ValueError("after the end")
+
+
+async def goes_on_after_the_end(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
+    async with aclosing(relay(agent, scope, prompt)) as events:
+        async for event in events:
+            yield event
+    yield {"type": "text", "delta": "bye"}
+
+
+async def answers_a_stop(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
+    async with aclosing(relay(agent, scope, prompt)) as events:
+        try:
+            async for event in events:
+                yield event
+        except asyncio.CancelledError:
+            yield {"type": "failed", "details": "stopped", "retryable": False}
+
+
+async def raises_when_it_is_closed(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
+    async with aclosing(relay(agent, scope, prompt)) as events:
+        try:
+            async for event in events:
+                yield event
+        except GeneratorExit:
+            raise ValueError("not now") from None
+
+
+async def closes_in_a_task(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
+    events = relay(agent, scope, prompt)
+    try:
+        async for event in events:
+            yield event
+    finally:
+        KEPT.append(asyncio.ensure_future(events.aclose()))
+
+
+async def leaves_a_task(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
+    KEPT.append(asyncio.create_task(asyncio.sleep(3600), name="left work"))
+    async with aclosing(relay(agent, scope, prompt)) as events:
+        async for event in events:
+            yield event
+
+
+async def drops_a_generator(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
+    async for _ in Acting(SOUND[0].make().invoke).invoke(scope, prompt):
+        break
+    async with aclosing(relay(agent, scope, prompt)) as events:
+        async for event in events:
+            yield event
+
+
+async def ends_at_the_third(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
+    count = 0
+    async with aclosing(relay(agent, scope, prompt)) as events:
+        async for event in events:
+            yield event
+            if (count := count + 1) == 3:
+                break
+    yield {"type": "completed"}
+
+
 @pytest.mark.parametrize(
-    ("invoke", "broken"),
+    ("invoke", "broken", "evidence"),
     [
-        (drops_what_it_does_not_know, "M1"),
-        (changes_a_value, "M1"),
-        (reorders_keys, "M1"),
-        (trusts_its_agent, "M2"),
-        (makes_the_best_of_it, "M2"),
-        (leaves_it_open, "M3"),
-        (raises_at_the_third, "M4"),
-        (fails_and_leaves_it_open, "M4"),
-        (collects_first, "M5"),
-        (drops_keys, "M6"),
+        (drops_what_it_does_not_know, "M1", "came [{'type': 'completed'}]"),
+        (changes_a_value, "M1", "came [{"),
+        (reorders_keys, "M1", "the keys came in another order"),
+        (trusts_its_agent, "M2", "around raises it raised ValueError"),
+        (raises_at_the_end, "M2", "around raises it raised ValueError: after the end"),
+        (goes_on_after_the_end, "M2", "{'delta': 'bye', 'type': 'text'}]"),
+        (makes_the_best_of_it, "M2", "around raises the end was {'type': 'completed'}"),
+        (answers_a_stop, "M3", "stopped while it waited it said {"),
+        (raises_when_it_is_closed, "M3", "stopped between two events it raised ValueError: not now"),
+        (leaves_it_open, "M3", "stopped between two events it was over before the inner agent had cleaned"),
+        (closes_in_a_task, "M3", "it was over before the inner agent had cleaned up"),
+        (leaves_a_task, "M3", "stopped while it waited it left behind: 1 task (left work)"),
+        (drops_a_generator, "M3", "stopped while it waited it left behind: converses"),
+        (raises_at_the_third, "M4", "it raised ValueError: too many"),
+        (ends_at_the_third, "M4", "it ended with {'type': 'completed'}"),
+        (fails_and_leaves_it_open, "M4", "the inner agent was not closed"),
+        (collects_first, "M5", "the first event waited for the second"),
+        (drops_keys_of_the_scope, "M6", "not all came"),
+        (drops_keys_of_the_prompt, "M6", "not all came"),
     ],
 )
-async def test_each_fault_of_a_middleware_is_found(invoke: Any, broken: str) -> None:
+async def test_each_fault_of_a_middleware_is_found(invoke: Any, broken: str, evidence: str) -> None:
     wrap = _faulty(invoke)
     report = await examine_middleware(wrap, [named(MIDDLEWARE, broken)], tripping=wrap, limits=SHORT)
-    assert report.verdicts() == {broken: Verdict.FAIL}
+    (finding,) = report.failures
+    assert evidence in finding.evidence
+    for kept in KEPT:
+        if isinstance(kept, asyncio.Task):
+            kept.cancel()
     KEPT.clear()

@@ -174,6 +174,7 @@ CREATED = answer("201 Created", b'{"sessionId": "sess_a"}')
         ([CREATED, answer("409 Conflict", b'{"error": "x", "code": "session_busy"}')], "session_busy", True),
         ([answer("429 Too Many Requests", b'{"error": "full", "code": "queue_full"}')], "queue_full", True),
         ([CREATED, answer("503 Unavailable", b"{}")], "refused", True),
+        ([answer("500 Oops", b"x" * 10_000)], "refused", True),
     ],
 )
 async def test_whatever_a_server_answers_there_is_one_terminal_event(
@@ -182,6 +183,16 @@ async def test_whatever_a_server_answers_there_is_one_terminal_event(
     async with answering(*answers) as url:
         (event,) = [event async for event in served_at(url)().invoke({"session": "s"}, {"text": "x"})]
     assert (event["type"], event["code"], event["retryable"]) == ("failed", code, retryable)
+    assert len(event["details"]) < 1_000
+
+
+async def test_a_turn_that_has_ended_is_not_aborted() -> None:
+    """An abort would find nobody there any more, and fail."""
+    end = {"type": "agent_run_end", "data": {"status": "completed"}}
+    stream = answer("200 OK", b"data: %b\n\n" % json.dumps(end).encode(), STREAM, cut=True)
+    async with answering(CREATED, stream) as url:
+        events = [event async for event in served_at(f"{url}/")().invoke({"session": "s"}, {"text": "x"})]
+    assert events == [{"type": "completed"}]
 
 
 @pytest.mark.parametrize("over", ["tarko", "invoke"])

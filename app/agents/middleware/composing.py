@@ -73,7 +73,7 @@ def _layer(word: ast.expr) -> Middleware:
         try:
             arguments = [ast.literal_eval(each) for each in word.args]
             options = {str(each.arg): ast.literal_eval(each.value) for each in word.keywords}
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             _refuse(f"in {ast.unparse(word)!r} only plain values may be given", error)
         word = word.func
     name = ast.unparse(word)

@@ -77,7 +77,7 @@ class Driven:
         self._hand_over(as_event(self._checked(outcome)))
 
     def _checked(self, outcome: Outcome) -> Outcome:
-        if not (isinstance(outcome, Completed) and outcome.has_data):
+        if not isinstance(outcome, Completed):
             return outcome
         try:
             self._check(as_event(outcome))

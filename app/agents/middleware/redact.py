@@ -94,7 +94,7 @@ class Redact:
             raise _Undecided(_TOO_SLOW) from error
         except RecursionError as error:
             raise _Undecided(f"the {key} are nested too deeply to be looked at") from error
-        return event if cleaned == event[key] else {**event, key: cleaned}
+        return {**event, key: cleaned}
 
     def _cleaned(self, value: Any) -> Any:
         if isinstance(value, str):
