@@ -168,15 +168,20 @@ async def test_a_cancel_during_the_call_stops_the_reader() -> None:
 
 
 async def test_a_task_that_was_cancelled_long_ago_may_read_an_agent() -> None:
-    async def read() -> list[AgentEvent]:
+    leaky: Any = BareAgent(misbehaving.leaks_a_cancel)
+
+    async def read() -> list[list[AgentEvent]]:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
-        return [event async for event in relay(saying(text("a"), COMPLETED), SCOPE, {"text": "t"})]
+        agents = (saying(text("a"), COMPLETED), leaky)
+        return [[event async for event in relay(agent, SCOPE, {"text": "t"})] for agent in agents]
 
     reading = asyncio.ensure_future(read())
     await asyncio.sleep(0)
     reading.cancel()
-    assert await reading == [text("a"), COMPLETED]
+    sound, leaked = await reading
+    assert sound == [text("a"), COMPLETED]
+    assert ends_with(leaked, failed("agent_exception"))
 
 
 async def test_code_after_the_last_event_runs_where_the_agent_expects_it() -> None:

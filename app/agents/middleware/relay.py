@@ -35,39 +35,43 @@ async def relay(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncGenerator[Ag
     iterator = None
     cancels_before = _cancels()
     try:
-        opened = await _open(agent, scope, prompt)
+        opened = await _open(agent, scope, prompt, cancels_before)
         if isinstance(opened, Failed):
             yield as_event(opened)
             return
         iterator = opened
         is_over = False
         while not is_over:
-            event = await _next(iterator)
+            event = await _next(iterator, cancels_before)
             _obey_cancels_since(cancels_before)
             is_over = event["type"] in TERMINAL_TYPES
             yield event
-        await _next(iterator)  # so that code after the agent's last yield runs where the agent expects it
+        await _next(
+            iterator, cancels_before
+        )  # so that code after the agent's last yield runs where the agent expects it
     finally:
         if iterator is not None:
             await _close(iterator)
 
 
-async def _open(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent] | Failed:
+async def _open(
+    agent: Agent, scope: Scope, prompt: Prompt, cancels_before: int
+) -> AsyncIterator[AgentEvent] | Failed:
     try:
         stream: Any = agent.invoke(scope, prompt)
         if not hasattr(stream, "__aiter__") and inspect.isawaitable(stream):
             stream = await stream
         return iterator_of(stream)
     except (Exception, SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:  # noqa: BLE001 - the agent's code may raise anything
-        return _failure(error)
+        return _failure(error, cancels_before)
 
 
-async def _next(iterator: AsyncIterator[AgentEvent]) -> AgentEvent:
+async def _next(iterator: AsyncIterator[AgentEvent], cancels_before: int) -> AgentEvent:
     """The next event, or the `failed` one that says why there is none."""
     try:
         event = await iterator.__anext__()
     except (Exception, SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:  # noqa: BLE001 - as above
-        return as_event(_failure(error))
+        return as_event(_failure(error, cancels_before))
     kind = kind_of(event)
     if not isinstance(kind, str):
         return as_event(protocol_error(f"an event is an object with a string `type`, not {shown(event)}"))
@@ -91,9 +95,9 @@ def _obey_cancels_since(before: int) -> None:
         raise asyncio.CancelledError
 
 
-def _failure(error: BaseException) -> Failed:
+def _failure(error: BaseException, cancels_before: int) -> Failed:
     """What the agent's error is to whoever reads it. Raises it again if it is the reader's own cancellation."""
-    if isinstance(error, asyncio.CancelledError) and _cancels():
+    if isinstance(error, asyncio.CancelledError) and _cancels() > cancels_before:
         raise error
     if isinstance(error, StopAsyncIteration):
         return NO_TERMINAL
