@@ -27,7 +27,9 @@ COPY_SIZE = 4 * 2**20
 
 _STRAND = """
 WITH strand AS (
-  SELECT s.*, (SELECT seq FROM events WHERE events.key = s.key) AS key_seq
+  SELECT s.*, (SELECT seq FROM events WHERE events.key = s.key) AS key_seq,
+    bool_or(closes) OVER (PARTITION BY session_id ORDER BY line ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+      AS is_behind_the_end
   FROM unnest($1::int[], $2::text[], $3::text[], $4::int[], $5::int[], $6::text[], $7::text[], $8::text[],
               $9::bool[], $10::int[], $11::int[])
     AS s(line, session_id, turn_id, epoch, first, key, status, code, closes, drafts, lasting)
@@ -46,6 +48,7 @@ WITH strand AS (
          WHEN s.key_seq IS NOT NULL THEN 'repeated'
          WHEN s.turn_id IS NOT NULL AND o.epoch IS DISTINCT FROM s.epoch THEN 'dropped'
          WHEN o.stored >= s.first THEN 'repeated'
+         WHEN s.is_behind_the_end THEN 'dropped'
          WHEN h.phase = 'open' OR h.phase = 'closing' AND (s.turn_id IS NOT NULL OR s.closes) THEN
            CASE WHEN s.turn_id IS NULL OR o.state = 'running' THEN 'fresh' ELSE 'dropped' END
          ELSE 'dropped' END AS fate

@@ -154,6 +154,24 @@ async def test_a_closed_session_takes_nothing(stores: Stores) -> None:
     assert await stores.events.head(session) == Head(4, 4, turn, is_closed=True, is_closing=True)
 
 
+async def test_nothing_follows_the_end_of_a_session_in_the_same_write(stores: Stores) -> None:
+    session, other = await stores.new_session(), await stores.new_session()
+    turn = await stores.new_turn(session)
+    batch = [
+        keyed(session, draft("session_end"), closes=True),
+        keyed(other, draft("elsewhere")),
+        keyed(session, draft("session_end"), closes=True),
+        of_turn(session, turn, 3, [draft("late")]),
+    ]
+    assert await stores.events.write(batch) == [Placed(3, 3, 0, 4), Placed(1, 1, 0, 2), None, None]
+    first, elsewhere, *late = await stores.events.write(batch)
+    assert first is not None
+    assert elsewhere is not None
+    assert (first.skipped, elsewhere.skipped, late) == (1, 1, [None, None])
+    assert (await stores.types(session))[3:] == ["session_end"]
+    assert await stores.events.head(session) == Head(4, 4, turn, is_closed=True, is_closing=True)
+
+
 async def test_a_closing_session_takes_only_its_turn_and_its_end(stores: Stores) -> None:
     session = await stores.new_session()
     turn = await stores.new_turn(session)
