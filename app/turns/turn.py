@@ -68,7 +68,7 @@ class Turn:
         self._tool_ids = tool_ids
         self._watch = watch
         self._previous: Turn | None = None
-        self._heard = 0.0
+        self._heard: float | None = None
         self._timers: list[asyncio.TimerHandle] = []
         take = self._take if watch.silence is None else self._take_and_note
         self._drive = Drive(agent, scope, prompt, take, self._said, bounds=bounds, name=turn_id)
@@ -80,7 +80,7 @@ class Turn:
         """Start the agent, once the agent of the session's previous turn has cleaned up."""
         self._start_watch()
         if previous is None or previous.is_over:
-            self._drive.start()
+            self._start()
         else:
             self._previous = previous
             self._spawn(self._start_after(previous))
@@ -126,12 +126,12 @@ class Turn:
             )
             self._timers.append(loop.call_later(self._watch.deadline, self.stop_aside, late))
         if self._watch.silence is not None:
-            self._heard = loop.time()
             self._timers.append(loop.call_later(self._watch.silence, self._listen, self._watch.silence))
 
     def _listen(self, silence: float) -> None:
         loop = asyncio.get_running_loop()
-        quiet = loop.time() - self._heard
+        # Nothing was heard while it could not speak: it has not been started, or waits for room.
+        quiet = 0.0 if self._heard is None else loop.time() - self._heard
         if quiet < silence:
             self._timers.append(loop.call_later(silence - quiet, self._listen, silence))
         else:
@@ -141,11 +141,23 @@ class Turn:
     async def _start_after(self, previous: "Turn") -> None:
         await previous.over()
         self._previous = None
+        self._start()
+
+    def _start(self) -> None:
+        self._heard = asyncio.get_running_loop().time()
         self._drive.start()
 
     def _take_and_note(self, event: AgentEvent) -> Awaitable[None] | None:
+        room = self._take(event)
+        if room is not None:
+            return self._take_and_wait(room)
         self._heard = asyncio.get_running_loop().time()
-        return self._take(event)
+        return None
+
+    async def _take_and_wait(self, room: Awaitable[None]) -> None:
+        self._heard = None
+        await room
+        self._heard = asyncio.get_running_loop().time()
 
     def _take(self, event: AgentEvent) -> Awaitable[None] | None:
         if self._translation.needs_tool_ids(event):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from app.agents.contract import AgentEvent, Prompt, Scope
+from app.agents.driver import Bounds
 from app.errors import BadRequest, NotFound, SessionBusy, SessionDeleted, StorageUnavailable
 from app.events.canonical import decode
 from app.events.envelope import Placed
@@ -28,7 +29,7 @@ from app.turns.admission import (
 from app.turns.deletion import delete_session
 from app.turns.queue_store import MemoryQueueStore
 from app.turns.turn_store import MemoryTurnStore
-from tests.log.storing import Stores, memory_stores, settle, until
+from tests.log.storing import LaggingStore, Stores, memory_stores, settle, until
 from tests.turns.running import COMPLETED, HI, PATIENCE, Moments, Process, kill, process, text
 
 Events = AsyncIterator[AgentEvent]
@@ -98,6 +99,12 @@ async def busy(one: Process) -> tuple[Session, Script, Moments, str]:
 async def soon(moment: asyncio.Event) -> None:
     async with asyncio.timeout(PATIENCE):
         await moment.wait()
+
+
+def stores_over(events: MemoryEventStore) -> Stores:
+    """The stores in memory, with this one for events."""
+    sessions, turns = MemorySessionStore(events), MemoryTurnStore(events)
+    return Stores(events, sessions, turns, MemoryQueueStore(events, turns, sessions))
 
 
 async def status(one: Process, session: Session, turn_id: str) -> Any:
@@ -539,6 +546,53 @@ async def test_an_agent_that_speaks_is_not_silent() -> None:
         assert await error(one, session, turn) == ("failed", "deadline_exceeded", True)
 
 
+async def until_a_silence_of_its_length_has_passed(silence: float) -> None:
+    """As long as a turn takes that fails of it and began later."""
+    async with process(memory_stores(), silence=silence) as another:
+        session = await another.new_session(says_nothing)
+        turn = await another.start(session)
+        assert await error(another, session, turn) == ("failed", "agent_silent", True)
+
+
+async def test_an_agent_that_must_wait_for_the_store_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.log.writers.MAX_WAITING_DRAFTS", 1)
+    events = LaggingStore()
+    moments = Moments()
+
+    async def run(_scope: Scope, _prompt: Prompt) -> Events:
+        events.write_began.clear()
+        events.may_write.clear()
+        moments.has_begun.set()
+        yield text("a")
+        yield text("b")
+        yield COMPLETED
+
+    async with process(stores_over(events), silence=0.1) as one:
+        session = await one.new_session(run)
+        turn = await one.start(session)
+        await soon(moments.has_begun)
+        await soon(events.write_began)
+        await until_a_silence_of_its_length_has_passed(0.1)
+        events.may_write.set()
+        assert await status(one, session, turn) == "completed"
+
+
+async def test_an_agent_that_has_not_been_started_is_not_silent() -> None:
+    moments = Moments()
+
+    async def cleans_up(_scope: Scope, _prompt: Prompt) -> Events:
+        yield COMPLETED
+        await moments.may_go_on.wait()
+
+    async with process(memory_stores(), bounds=Bounds(), silence=0.1) as one:
+        session = await one.new_session(cleans_up)
+        await one.ending(session, await one.start(session))
+        turn = await one.start(session)
+        await until_a_silence_of_its_length_has_passed(0.1)
+        moments.may_go_on.set()
+        assert await status(one, session, turn) == "completed"
+
+
 async def test_a_query_sets_its_own_bounds(memory: Process) -> None:
     async with process(memory_stores(), deadline=0.05, silence=0.05) as one:
         script = Script()
@@ -589,8 +643,7 @@ class AwayStore(MemoryEventStore):
 
 def away_stores() -> tuple[Stores, AwayStore]:
     events = AwayStore()
-    sessions, turns = MemorySessionStore(events), MemoryTurnStore(events)
-    return Stores(events, sessions, turns, MemoryQueueStore(events, turns, sessions)), events
+    return stores_over(events), events
 
 
 async def test_turns_fail_when_the_database_was_away_for_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
