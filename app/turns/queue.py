@@ -59,7 +59,8 @@ class TurnQueue:
         position, last = await self._queue.enqueue(
             turn_id, session_id, query, first=first, limit=self._limit, key=key
         )
-        removed = self._removed[turn_id] = asyncio.get_running_loop().create_future()
+        # A repeat of the turn's key may have joined it before this answer came.
+        removed = self._removal(turn_id)
         if session_id not in self._running:
             self._hints.queued(session_id)
             self._dispatch_aside(session_id)
@@ -76,7 +77,7 @@ class TurnQueue:
             is_waiting=True,
             position=waiting.index(turn_id) + 1,
             is_repeat=True,
-            removed=self._removed.setdefault(turn_id, asyncio.get_running_loop().create_future()),
+            removed=self._removal(turn_id),
         )
 
     async def waiting(self, session_id: str) -> Sequence[QueuedTurn]:
@@ -144,6 +145,10 @@ class TurnQueue:
             self._has_left(turn_id, is_removed=True)
             self._hints.queued(session_id)
         return is_removed
+
+    def _removal(self, turn_id: str) -> "asyncio.Future[bool]":
+        """What tells everybody who waits for the turn here how it left the queue."""
+        return self._removed.setdefault(turn_id, asyncio.get_running_loop().create_future())
 
     def _has_left(self, turn_id: str, *, is_removed: bool) -> None:
         removed = self._removed.pop(turn_id, None)

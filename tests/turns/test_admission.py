@@ -471,6 +471,32 @@ async def test_a_repeat_of_a_removed_turn_is_told_so(one: Process) -> None:
     assert script.asked == ["held"]
 
 
+async def test_a_repeat_that_joins_before_the_first_is_answered_learns_of_the_removal_too(
+    memory: Process,
+) -> None:
+    session, _, _, _ = await busy(memory)
+    queue: Any = memory.stores.queue
+    enqueue, is_stored, may_answer = queue.enqueue, asyncio.Event(), asyncio.Event()
+
+    async def answers_late(*args: Any, **options: Any) -> Any:
+        answer = await enqueue(*args, **options)
+        is_stored.set()
+        await may_answer.wait()
+        return answer
+
+    queue.enqueue = answers_late
+    first = asyncio.create_task(admit(memory, session, "x", "queue", KEY))
+    await soon(is_stored)
+    repeated = await admit(memory, session, "x", "queue", KEY)
+    may_answer.set()
+    admitted = await first
+    assert (repeated.turn_id, repeated.is_repeat) == (admitted.turn_id, True)
+    await memory.supervisor.stops.abort(session.id, admitted.turn_id)
+    for each in (admitted, repeated):
+        assert removal(each).done()
+        assert removal(each).result() is True
+
+
 async def test_a_key_of_another_request_is_refused(one: Process) -> None:
     session, script, held, turn = await busy(one)
     await admit(one, session, "x", "queue", KEY)
