@@ -13,6 +13,7 @@ from websockets.exceptions import ConnectionClosed
 
 from app.agents.contract import AgentEvent, Prompt, Scope
 from app.dialects.tarko.routes import socket as socket_routes
+from app.sessions.session import Standing
 from tests.conftest import Server, own_database
 from tests.server import (
     COMPLETED,
@@ -236,6 +237,28 @@ async def test_an_abort_from_a_socket_that_did_not_join_is_answered_too(client: 
     assert answer["data"]["success"] is True
     assert answer["id"] == "ctl_1"
     assert (await soon(turn)).json()["status"] == "aborted"
+
+
+async def test_an_abort_is_done_although_the_socket_closes_before_its_answer(client: Client) -> None:
+    step = Step()
+    session_id = await client.session(waiting(step))
+    turn = asyncio.create_task(client.query(session_id))
+    await soon(step.reached.wait())
+    directory = client.server.parts.parts.directory
+    find, is_found = directory.find, asyncio.Event()
+
+    async def finds_when_nobody_listens(session_id: str, principal: str) -> Standing:
+        await soon(is_found.wait())
+        return await find(session_id, principal)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(directory, "find", finds_when_nobody_listens)
+        async with client.socket() as socket:
+            await socket.say({"type": "abort_query", "sessionId": session_id})
+            await until(lambda: "socket aside" in [task.get_name() for task in asyncio.all_tasks()])
+        await until(lambda: "socket" not in [task.get_name() for task in asyncio.all_tasks()])
+        is_found.set()
+        assert (await soon(turn)).json()["status"] == "aborted"
 
 
 async def test_the_socket_stays_awake_while_aborts_wait(client: Client) -> None:
@@ -587,6 +610,22 @@ async def test_a_drain_closes_with_1012(embedded_server: Server) -> None:
             await soon(draining)
         async with client.socket() as late:
             assert await closed(late) == 1012
+
+
+async def test_a_drain_aborts_no_turn_that_is_to_end_with_its_client(embedded_server: Server) -> None:
+    step = Step()
+    async with own_database(embedded_server) as url, serving(url, drain_grace=PATIENCE) as server:
+        client = await server.client()
+        session_id = await client.session(waiting(step))
+        async with client.socket() as socket:
+            await socket.say(send(session_id, onDisconnect="abort"))
+            await soon(step.reached.wait())
+            draining = asyncio.create_task(server.parts.drain())
+            assert await closed(socket) == 1012
+            await until(lambda: "socket" not in [task.get_name() for task in asyncio.all_tasks()])
+            step.passed.set()
+            await soon(draining)
+        assert (await client.status(session_id))["lastEnding"] == "completed"
 
 
 async def test_a_client_that_goes_leaves_nothing_behind(client: Client) -> None:

@@ -53,7 +53,10 @@ def route(parts: Parts) -> WebSocketRoute:
 
 
 class _Conversation:
-    """One connection. Aborts and queries are done aside, so that the socket stays awake while they wait."""
+    """One connection. Aborts are done aside, so that the socket stays awake while they wait.
+
+    What was asked on it is done, also when it closes before the answer.
+    """
 
     def __init__(self, parts: Parts, websocket: WebSocket, send: Send) -> None:
         self._parts = parts
@@ -63,6 +66,7 @@ class _Conversation:
         self._aside: set[asyncio.Task[None]] = set()
         self._watching: set[asyncio.Task[None]] = set()
         self._own: dict[str, str] = {}
+        self._is_over = False
         self._principal = principal_of(websocket)
         self._trace_id = trace_id_of(websocket.headers.get("traceparent"))
         self._joined = JoinedSessions(
@@ -77,15 +81,23 @@ class _Conversation:
             ends: set[asyncio.Future[Any]] = {listening, self._joined.broken}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self._is_over = True
             self._parts.readers.forget(self._drain)
             self._joined.leave_all()
-            for task in (listening, *self._aside, *self._watching):
+            for task in (listening, *self._watching):
                 task.cancel()
-            for turn_id, session_id in self._own.items():
-                self._parts.supervisor.stops.abandon(session_id, turn_id)
+            self._abandon()
             await asyncio.gather(listening, return_exceptions=True)
         if self._joined.broken.done():
             await self._close(self._joined.broken.result())
+        await asyncio.gather(*self._aside, return_exceptions=True)
+
+    def _abandon(self) -> None:
+        """Abort the turns that are to end with their client, unless it is this server that goes."""
+        if self._joined.broken.done() and self._joined.broken.result() == SERVER_STOPS:
+            return
+        for turn_id, session_id in self._own.items():
+            self._parts.supervisor.stops.abandon(session_id, turn_id)
 
     async def _close(self, code: int) -> None:
         # A reader that still takes nothing, or has gone, does not learn why.
@@ -207,6 +219,8 @@ class _Conversation:
             await self._send_soon(self._message(event_type, data, None, 0))
 
     async def _send_soon(self, message: Message) -> None:
+        if self._is_over:
+            return
         try:
             async with asyncio.timeout(self._parts.send_timeout):
                 await self._send(message)
