@@ -151,11 +151,12 @@ class GroupCommit:
     async def _until_known(self, batch: list[Strand]) -> list[Placed | None]:
         pause = RETRY_PAUSE
         while True:
+            began = time.monotonic()
             try:
                 places = await self._store.write(batch)
             except StorageUnavailable as error:
                 if self._failing_since is None:
-                    self._failing_since = time.monotonic()
+                    self._failing_since = began  # a database that hangs says so late
                 self.failures += 1
                 _logger.warning("%d strands wait for the database: %s", len(batch), error)
                 await asyncio.sleep(pause)

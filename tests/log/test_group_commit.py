@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from types import SimpleNamespace
 
 import pytest
 
@@ -58,6 +59,25 @@ async def test_a_write_that_failed_is_sent_again_unchanged(
     assert rig.commit.is_storing
     assert "wait for the database" in caplog.text
     await reader.leave()
+
+
+async def test_an_outage_begins_with_the_write_that_hangs_not_with_its_failure(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(group_commit, "time", SimpleNamespace(monotonic=lambda: now))
+    rig.store.faults = ["before"]
+    rig.store.may_write.clear()
+    writing = asyncio.create_task(append_event(rig.commit, "s", draft("a")))
+    await rig.store.write_began.wait()
+    now += 30
+    rig.store.may_write.set()
+    rig.store.may_write.clear()
+    await settle()
+    assert (rig.commit.failures, rig.commit.failing_for) == (1, 30.0)
+    rig.store.may_write.set()
+    assert (await writing).last == 1
+    assert rig.commit.failing_for == 0
 
 
 async def test_a_write_whose_answer_was_lost_is_shown_once(rig: Rig) -> None:
