@@ -22,6 +22,7 @@ from app.turns.turn_store import TurnStore
 FIRST_LOOK = 0.02
 LONGEST_LOOK = 0.1
 LONGEST_STOP = 20.0
+OUTAGE_PAUSE = 0.5
 
 
 class Stops:
@@ -80,12 +81,21 @@ class Stops:
         return None if turn_id is None else await self._late_or_removed(session_id, turn_id)
 
     def abandon(self, session_id: str, turn_id: str) -> None:
-        """Abort a turn whose asker has hung up, without waiting."""
-        self._errands.send(self.abort(session_id, turn_id), f"abandon {turn_id}")
+        """Abort a turn whose asker has hung up, without waiting; in an outage, when it is over."""
+        self._errands.send(self._abort_at_last(session_id, turn_id), f"abandon {turn_id}")
 
     def interrupt(self, session_id: str, at: int, by: str) -> None:
         """Abort the turn that ran when the session's log had the place `at`, without waiting; `by` is the next one."""
         self._errands.send(self._abort_what_ran(session_id, at), f"interrupt for {by}")
+
+    async def _abort_at_last(self, session_id: str, turn_id: str) -> None:
+        while True:
+            try:
+                await self.abort(session_id, turn_id)
+            except StorageUnavailable:
+                await asyncio.sleep(OUTAGE_PAUSE)
+            else:
+                return
 
     async def _abort_what_ran(self, session_id: str, at: int) -> None:
         head = await self._events.head(session_id)

@@ -718,6 +718,30 @@ async def test_a_short_outage_fails_no_turn(monkeypatch: pytest.MonkeyPatch) -> 
         assert await status(one, session, turn) == "completed"
 
 
+async def test_a_turn_that_is_abandoned_in_an_outage_is_removed_after_it(
+    memory: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.turns.stops.OUTAGE_PAUSE", 0)
+    session, script, held, _ = await busy(memory)
+    admitted = await admit(memory, session, "x")
+    turns: Any = memory.stores.turns
+    ask_to_stop, failures = turns.ask_to_stop, [StorageUnavailable("away")] * 3
+
+    async def away_at_first(session_id: str, turn_id: str | None) -> Any:
+        if failures:
+            raise failures.pop()
+        return await ask_to_stop(session_id, turn_id)
+
+    turns.ask_to_stop = away_at_first
+    memory.supervisor.stops.abandon(session.id, admitted.turn_id)
+    async with asyncio.timeout(PATIENCE):
+        assert await removal(admitted) is True
+    held.may_go_on.set()
+    await until(lambda: asyncio.sleep(0, memory.supervisor.running), lambda running: not running)
+    assert script.asked == ["held"]
+    assert failures == []
+
+
 # ── aborts of turns that move ────────────────────────────────────────────────────────────────────────────────────────
 
 
