@@ -493,6 +493,28 @@ async def test_hanging_up_a_socket_aborts_its_own_turns_only(client: Client) -> 
     assert await ending(client, sessions[1], kept) == "completed"
 
 
+async def test_a_socket_forgets_its_own_turns_that_have_ended(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk = Talk()
+    step = talk.hold("held")
+    session_id = await client.session(talk)
+    abandoned: set[str] = set()
+    stops = client.server.parts.parts.supervisor.stops
+    monkeypatch.setattr(stops, "abandon", lambda _, turn_id: abandoned.add(turn_id))
+    async with client.socket() as socket:
+        for words in ("one", "two"):
+            await socket.say(send(session_id, words, onDisconnect="abort"))
+            await socket.until("agent_run_end")
+        await socket.say(send(session_id, "held", onDisconnect="abort"))
+        await soon(step.reached.wait())
+        await socket.say(send(session_id, "later", onDisconnect="abort", onBusy="queue"))
+        queued = (await socket.until("query_queued"))[-1]["data"]["turnId"]
+    await until(lambda: bool(abandoned))
+    assert abandoned == {(await starts(client, session_id))[-1], queued}
+    step.passed.set()
+
+
 @pytest.mark.parametrize("path", [QUERY, STREAM])
 async def test_hanging_up_on_a_waiting_query_removes_just_that(client: Client, path: str) -> None:
     async with busy(client) as session:

@@ -65,7 +65,7 @@ class _Conversation:
         self._answers = Answers()
         self._aside: set[asyncio.Task[None]] = set()
         self._watching: set[asyncio.Task[None]] = set()
-        self._own: dict[str, str] = {}
+        self._own: dict[str, set[str]] = {}
         self._is_over = False
         self._principal = principal_of(websocket)
         self._trace_id = trace_id_of(websocket.headers.get("traceparent"))
@@ -96,8 +96,9 @@ class _Conversation:
         """Abort the turns that are to end with their client, unless it is this server that goes."""
         if self._joined.broken.done() and self._joined.broken.result() == SERVER_STOPS:
             return
-        for turn_id, session_id in self._own.items():
-            self._parts.supervisor.stops.abandon(session_id, turn_id)
+        for session_id, turns in self._own.items():
+            for turn_id in turns:
+                self._parts.supervisor.stops.abandon(session_id, turn_id)
 
     async def _close(self, code: int) -> None:
         # A reader that still takes nothing, or has gone, does not learn why.
@@ -178,7 +179,10 @@ class _Conversation:
             key=key_of(command.idempotencyKey, command, ignoring={"type", "requestId", "idempotencyKey"}),
         )
         if command.onDisconnect == "abort":
-            self._own[admitted.turn_id] = command.sessionId
+            own = self._own.setdefault(command.sessionId, set())
+            if not (admitted.is_waiting or admitted.is_repeat):
+                own.clear()  # nothing ran and nothing waited: those before have ended
+            own.add(admitted.turn_id)
         if command.sessionId not in self._joined:
             log = await self._parts.logs.take(command.sessionId)
             self._joined.join(log, Start(admitted.after))
