@@ -154,11 +154,14 @@ class GroupCommit:
             began = time.monotonic()
             try:
                 places = await self._store.write(batch)
-            except StorageUnavailable as error:
+            except StrandRejected:
+                raise
+            except Exception as error:  # whatever went wrong, nobody else writes here
                 if self._failing_since is None:
                     self._failing_since = began  # a database that hangs says so late
                 self.failures += 1
-                _logger.warning("%d strands wait for the database: %s", len(batch), error)
+                is_odd = not isinstance(error, StorageUnavailable)
+                _logger.warning("%d strands wait for the database: %s", len(batch), error, exc_info=is_odd)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, MAX_RETRY_PAUSE)
             else:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +12,7 @@ from app.events.envelope import Placed
 from app.log import group_commit
 from app.log.group_commit import GroupCommit
 from app.log.logs import Logs
-from app.log.store import Dropped, Fence
+from app.log.store import Dropped, Fence, Strand
 from app.log.writers import TurnWriter, append_event
 from tests.log.conftest import Rig
 from tests.log.storing import LaggingStore, Reader, delta, draft, keyed, settle
@@ -59,6 +60,23 @@ async def test_a_write_that_failed_is_sent_again_unchanged(
     assert rig.commit.is_storing
     assert "wait for the database" in caplog.text
     await reader.leave()
+
+
+async def test_the_writer_outlives_an_error_that_nobody_has_foreseen(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write, errors = rig.store.write, [RuntimeError("the handler is closed")]
+
+    async def breaks_once(strands: Sequence[Strand]) -> list[Placed | None]:
+        if errors:
+            raise errors.pop()
+        return await write(strands)
+
+    monkeypatch.setattr(rig.store, "write", breaks_once)
+    async with asyncio.timeout(60):
+        assert (await append_event(rig.commit, "s", draft("a"))).last == 1
+    assert rig.commit.failures == 1
+    assert "RuntimeError: the handler is closed" in caplog.text
 
 
 async def test_an_outage_begins_with_the_write_that_hangs_not_with_its_failure(
