@@ -14,6 +14,8 @@ from websockets.exceptions import ConnectionClosed
 from app.agents.contract import AgentEvent, Prompt, Scope
 from app.dialects.tarko.routes import socket as socket_routes
 from app.sessions.session import Standing
+from app.transport.websocket import TOO_SLOW, JoinedSessions
+from app.turns.admission import Admitted
 from tests.conftest import Server, own_database
 from tests.server import (
     COMPLETED,
@@ -610,6 +612,38 @@ async def test_a_drain_closes_with_1012(embedded_server: Server) -> None:
             await soon(draining)
         async with client.socket() as late:
             assert await closed(late) == 1012
+
+
+async def test_a_turn_of_a_client_that_goes_while_it_is_admitted_is_aborted(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[JoinedSessions] = []
+
+    class Remembered(JoinedSessions):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            made.append(self)
+
+    monkeypatch.setattr(socket_routes, "JoinedSessions", Remembered)
+    step, admission = Step(), Step()
+    session_id = await client.session(waiting(step))
+    supervisor = client.server.parts.parts.supervisor
+    admit = supervisor.admit
+
+    async def admits_late(*args: Any, **options: Any) -> Admitted:
+        await admission.wait()
+        return await admit(*args, **options)
+
+    monkeypatch.setattr(supervisor, "admit", admits_late)
+    async with client.socket() as socket:
+        await socket.say(send(session_id, onDisconnect="abort"))
+        await soon(admission.reached.wait())
+        made[0].give_up(TOO_SLOW)
+        assert await closed(socket) == TOO_SLOW
+    admission.passed.set()
+    async with client.stream(session_id) as stream:
+        events = await stream.upto("agent_run_end")
+    assert events[-1]["data"]["status"] == "aborted"
 
 
 async def test_a_drain_aborts_no_turn_that_is_to_end_with_its_client(embedded_server: Server) -> None:

@@ -35,6 +35,7 @@ from app.transport.cursor import Start
 from app.transport.outlet import Message
 from app.transport.websocket import SERVER_STOPS, TOO_SLOW, JoinedSessions, text
 from app.transport.wire import wire_of
+from app.turns.admission import Admitted
 
 MAX_ASIDE = 32
 LAST_WORD = 5.0
@@ -94,11 +95,24 @@ class _Conversation:
 
     def _abandon(self) -> None:
         """Abort the turns that are to end with their client, unless it is this server that goes."""
+        own, self._own = self._own, {}
         if self._joined.broken.done() and self._joined.broken.result() == SERVER_STOPS:
             return
-        for session_id, turns in self._own.items():
+        for session_id, turns in own.items():
             for turn_id in turns:
                 self._parts.supervisor.stops.abandon(session_id, turn_id)
+
+    def _owns(self, session_id: str, admitting: "asyncio.Future[Admitted]") -> None:
+        """Note that a turn ends with its client, who may have gone while it was admitted."""
+        if admitting.cancelled() or admitting.exception() is not None:
+            return
+        admitted = admitting.result()
+        own = self._own.setdefault(session_id, set())
+        if not (admitted.is_waiting or admitted.is_repeat):
+            own.clear()  # nothing ran and nothing waited: those before have ended
+        own.add(admitted.turn_id)
+        if self._is_over:
+            self._abandon()
 
     async def _close(self, code: int) -> None:
         # A reader that still takes nothing, or has gone, does not learn why.
@@ -172,17 +186,16 @@ class _Conversation:
     async def _query(self, command: SendQuery) -> None:
         query = query_of(command.query, command, self._trace_id)
         standing = await self._find(command.sessionId)
-        admitted = await self._parts.supervisor.admit(
+        admit = self._parts.supervisor.admit(
             standing.session,
             query,
             on_busy=command.onBusy or self._parts.on_busy,
             key=key_of(command.idempotencyKey, command, ignoring={"type", "requestId", "idempotencyKey"}),
         )
+        admitting = asyncio.create_task(admit, name="socket admits")
         if command.onDisconnect == "abort":
-            own = self._own.setdefault(command.sessionId, set())
-            if not (admitted.is_waiting or admitted.is_repeat):
-                own.clear()  # nothing ran and nothing waited: those before have ended
-            own.add(admitted.turn_id)
+            admitting.add_done_callback(lambda admitting: self._owns(command.sessionId, admitting))
+        admitted = await asyncio.shield(admitting)
         if command.sessionId not in self._joined:
             log = await self._parts.logs.take(command.sessionId)
             self._joined.join(log, Start(admitted.after))
