@@ -508,6 +508,8 @@ async def test_a_socket_forgets_its_own_turns_that_have_ended(
             await socket.until("agent_run_end")
         await socket.say(send(session_id, "held", onDisconnect="abort"))
         await soon(step.reached.wait())
+        refused = await socket.ask(send(session_id, "refused", onDisconnect="abort"), "error")
+        assert refused["data"]["code"] == "session_busy"
         await socket.say(send(session_id, "later", onDisconnect="abort", onBusy="queue"))
         queued = (await socket.until("query_queued"))[-1]["data"]["turnId"]
     await until(lambda: bool(abandoned))
