@@ -127,6 +127,24 @@ async def test_a_name_does_not_turn_the_page_around(
     await expect(console.page.get_by_role("heading", level=1)).to_have_text("Untitled")
 
 
+async def test_a_server_that_tells_nothing_of_itself_leaves_its_view_on_the_page(
+    page: Page, open_server: ServerProcess
+) -> None:
+    async def refuse(route: Route) -> None:
+        await route.fulfill(status=503, json={"error": "The database is away", "code": "storage_unavailable"})
+
+    async def not_ready(route: Route) -> None:
+        await route.fulfill(status=503, json={"problems": {"database": "away"}})
+
+    await page.route("**/api/v1/overview", refuse)
+    await page.route("**/api/v1/health", refuse)
+    await page.route("**/readyz", not_ready)
+    await page.goto(f"{open_server.url}/#server")
+    await expect(page.locator(".health")).to_have_text("Not ready: database away")
+    await page.unroute("**/readyz")
+    await expect(page.locator(".health")).to_have_text("Ready")
+
+
 @pytest.mark.parametrize("hours", [5, -5])
 async def test_a_clock_that_is_off_stretches_no_turn(
     console: Console, open_server: ServerProcess, stage: Stage, api: Api, hours: int
