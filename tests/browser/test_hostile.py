@@ -145,6 +145,16 @@ async def test_a_server_that_tells_nothing_of_itself_leaves_its_view_on_the_page
     await expect(page.locator(".health")).to_have_text("Ready")
 
 
+async def test_a_year_that_is_being_written_is_no_mistake(
+    page: Page, open_server: ServerProcess, api: Api
+) -> None:
+    await page.goto(f"{open_server.url}/#{await api.create('Years')}/events")
+    for field in ("Since", "Until"):
+        async with page.expect_response(re.compile(f"{field.lower()}=0")) as asked:
+            await page.get_by_label(field).fill("0002-01-01T00:00")
+        assert (await asked.value).ok
+
+
 @pytest.mark.parametrize("hours", [5, -5])
 async def test_a_clock_that_is_off_stretches_no_turn(
     console: Console, open_server: ServerProcess, stage: Stage, api: Api, hours: int
