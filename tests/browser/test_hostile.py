@@ -155,6 +155,19 @@ async def test_a_year_that_is_being_written_is_no_mistake(
         assert (await asked.value).ok
 
 
+async def test_a_tag_that_was_given_twice_is_taken_away_again(
+    console: Console, open_server: ServerProcess, api: Api
+) -> None:
+    page = console.page
+    await console.visit(open_server.url, await api.create("Twice"))
+    for written, shown in (("a, a, b", ["a", "a", "b"]), ("b, a, a", ["b", "a", "a"]), ("b", ["b"])):
+        await page.get_by_role("button", name="Rename the session").click()
+        await page.get_by_label("Tags, by comma").fill(written)
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".named .tag")).to_have_text(shown)
+        await expect(console.sessions.locator("[aria-current] .tag")).to_have_text(shown)
+
+
 @pytest.mark.parametrize("hours", [5, -5])
 async def test_a_clock_that_is_off_stretches_no_turn(
     console: Console, open_server: ServerProcess, stage: Stage, api: Api, hours: int

@@ -139,8 +139,8 @@ function Named({ live, sessions }: { live: LiveSession; sessions: Sessions }) {
           </button>
           <span className="tags">
             <span className="agent">{listed.agent}</span>
-            {listed.tags.map((tag) => (
-              <span key={tag} className="tag">
+            {listed.tags.map((tag, at) => (
+              <span key={at} className="tag">
                 <bdi>{tag}</bdi>
               </span>
             ))}
