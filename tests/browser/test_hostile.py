@@ -168,6 +168,15 @@ async def test_a_tag_that_was_given_twice_is_taken_away_again(
         await expect(console.sessions.locator("[aria-current] .tag")).to_have_text(shown)
 
 
+async def test_a_file_cannot_turn_its_name_around(page: Page, open_server: ServerProcess, api: Api) -> None:
+    await page.goto(f"{open_server.url}/#{await api.create('Files')}/replay")
+    await expect(page.get_by_label("Event", exact=True)).to_be_visible()
+    await open_file(page, "a\u202elnosj.exe", *turn(1, "a"))
+    await expect(page.get_by_role("status").filter(has_text="event")).to_have_text(
+        "4 events from a□lnosj.exe"
+    )
+
+
 @pytest.mark.parametrize("hours", [5, -5])
 async def test_a_clock_that_is_off_stretches_no_turn(
     console: Console, open_server: ServerProcess, stage: Stage, api: Api, hours: int
