@@ -150,6 +150,13 @@ async def test_the_keyboard_alone_is_enough(page: Page, open_server: ServerProce
     await expect(page.get_by_role("region", name="Event", exact=True)).to_contain_text("agent_run_end")
     await tab_to(page, "Close the event")
     await page.keyboard.press("Enter")
+    await expect(page.get_by_role("grid")).to_be_focused()
+    await tab_to(page, "Rename the session", "Shift+Tab")
+    for leave in ("Enter", "Escape"):
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_label("Name", exact=True)).to_be_focused()
+        await page.keyboard.press(leave)
+        await expect(page.get_by_role("button", name="Rename the session")).to_be_focused()
     await tab_to(page, "Delete By keyboard", "Shift+Tab")
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("dialog")).to_be_visible()

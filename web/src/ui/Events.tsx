@@ -117,7 +117,7 @@ export function EventsView({ live, target }: { live: LiveSession; target: string
           <Inspector
             event={selected}
             sessionId={live.id}
-            onClose={() => setSelected(undefined)}
+            onClose={() => (setSelected(undefined), table.current?.focus())}
             onTurn={(turnId) => set({ turnId, deltas: true })}
             onCurl={() => copy(curlFrom(location.origin, live.id, selected.id))}
           />
