@@ -170,3 +170,26 @@ async def test_the_keyboard_alone_is_enough(page: Page, open_server: ServerProce
     await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     await page.reload()
     await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+async def test_nothing_is_out_of_reach_on_a_page_of_320_pixels(
+    browser: Browser, open_server: ServerProcess, session_id: str
+) -> None:
+    page = await browser.new_page(viewport={"width": 320, "height": 568})
+    await as_demo(page)
+    await page.goto(f"{open_server.url}/")
+    await expect(page.locator(".suggestions")).to_be_visible()
+    top = await page.locator(".home").evaluate(
+        "(home) => (home.scrollTop = 0, home.firstElementChild.offsetTop - home.offsetTop)"
+    )
+    assert top >= 0
+    for view, scrolled in ((f"{session_id}/replay", ".views"), ("server", ".server")):
+        await page.goto(f"{open_server.url}/#{view}")
+        await expect(page.locator(scrolled)).to_be_visible()
+        assert await page.locator(scrolled).evaluate("(node) => node.scrollWidth - node.clientWidth") == 0
+    await page.goto(f"{open_server.url}/#{session_id}")
+    await page.get_by_role("button", name="Rename the session").click()
+    box = await page.get_by_label("Name", exact=True).bounding_box()
+    assert box is not None
+    assert box["width"] >= 140
+    await page.close()
