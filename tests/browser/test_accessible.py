@@ -193,3 +193,32 @@ async def test_nothing_is_out_of_reach_on_a_page_of_320_pixels(
     assert box is not None
     assert box["width"] >= 140
     await page.close()
+
+
+async def test_high_contrast_shows_what_is_chosen_and_the_bars(
+    browser: Browser, open_server: ServerProcess, session_id: str
+) -> None:
+    page = await browser.new_page(forced_colors="active")
+    await page.goto(f"{open_server.url}/#{session_id}/timeline")
+
+    async def grounds(selector: str) -> set[str]:
+        await expect(page.locator(selector).first).to_be_visible()
+        return set(
+            await page.locator(selector).evaluate_all(
+                "(nodes) => nodes.map((node) => getComputedStyle(node).backgroundColor)"
+            )
+        )
+
+    assert not await grounds(".span") & await grounds(".lane-scroll, body")
+    borders = await page.locator(".views a").evaluate_all(
+        "(nodes) => nodes.map((node) => getComputedStyle(node).borderBottomColor)"
+    )
+    assert borders.count(borders[1]) == 1
+    assert not await grounds("#sessions a[aria-current]") & await grounds("#sessions a:not([aria-current])")
+    await page.goto(f"{open_server.url}/#{session_id}/events")
+    await page.locator(".tall .row").nth(1).click()
+    assert not await grounds('.tall [aria-selected="true"]') & await grounds('.tall [aria-selected="false"]')
+    assert not await grounds('[role="tab"][aria-selected="true"]') & await grounds(
+        '[role="tab"][aria-selected="false"]'
+    )
+    await page.close()
