@@ -150,6 +150,13 @@ async def test_the_keyboard_alone_is_enough(page: Page, open_server: ServerProce
     await expect(page.get_by_role("region", name="Event", exact=True)).to_contain_text("agent_run_end")
     await tab_to(page, "Close the event")
     await page.keyboard.press("Enter")
+    await expect(page.get_by_role("grid")).to_be_focused()
+    await tab_to(page, "Rename the session", "Shift+Tab")
+    for leave in ("Enter", "Escape"):
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_label("Name", exact=True)).to_be_focused()
+        await page.keyboard.press(leave)
+        await expect(page.get_by_role("button", name="Rename the session")).to_be_focused()
     await tab_to(page, "Delete By keyboard", "Shift+Tab")
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("dialog")).to_be_visible()
@@ -163,3 +170,55 @@ async def test_the_keyboard_alone_is_enough(page: Page, open_server: ServerProce
     await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     await page.reload()
     await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+async def test_nothing_is_out_of_reach_on_a_page_of_320_pixels(
+    browser: Browser, open_server: ServerProcess, session_id: str
+) -> None:
+    page = await browser.new_page(viewport={"width": 320, "height": 568})
+    await as_demo(page)
+    await page.goto(f"{open_server.url}/")
+    await expect(page.locator(".suggestions")).to_be_visible()
+    top = await page.locator(".home").evaluate(
+        "(home) => (home.scrollTop = 0, home.firstElementChild.offsetTop - home.offsetTop)"
+    )
+    assert top >= 0
+    for view, scrolled in ((f"{session_id}/replay", ".views"), ("server", ".server")):
+        await page.goto(f"{open_server.url}/#{view}")
+        await expect(page.locator(scrolled)).to_be_visible()
+        assert await page.locator(scrolled).evaluate("(node) => node.scrollWidth - node.clientWidth") == 0
+    await page.goto(f"{open_server.url}/#{session_id}")
+    await page.get_by_role("button", name="Rename the session").click()
+    box = await page.get_by_label("Name", exact=True).bounding_box()
+    assert box is not None
+    assert box["width"] >= 140
+    await page.close()
+
+
+async def test_high_contrast_shows_what_is_chosen_and_the_bars(
+    browser: Browser, open_server: ServerProcess, session_id: str
+) -> None:
+    page = await browser.new_page(forced_colors="active")
+    await page.goto(f"{open_server.url}/#{session_id}/timeline")
+
+    async def grounds(selector: str) -> set[str]:
+        await expect(page.locator(selector).first).to_be_visible()
+        return set(
+            await page.locator(selector).evaluate_all(
+                "(nodes) => nodes.map((node) => getComputedStyle(node).backgroundColor)"
+            )
+        )
+
+    assert not await grounds(".span") & await grounds(".lane-scroll, body")
+    borders = await page.locator(".views a").evaluate_all(
+        "(nodes) => nodes.map((node) => getComputedStyle(node).borderBottomColor)"
+    )
+    assert borders.count(borders[1]) == 1
+    assert not await grounds("#sessions a[aria-current]") & await grounds("#sessions a:not([aria-current])")
+    await page.goto(f"{open_server.url}/#{session_id}/events")
+    await page.locator(".tall .row").nth(1).click()
+    assert not await grounds('.tall [aria-selected="true"]') & await grounds('.tall [aria-selected="false"]')
+    assert not await grounds('[role="tab"][aria-selected="true"]') & await grounds(
+        '[role="tab"][aria-selected="false"]'
+    )
+    await page.close()

@@ -127,6 +127,56 @@ async def test_a_name_does_not_turn_the_page_around(
     await expect(console.page.get_by_role("heading", level=1)).to_have_text("Untitled")
 
 
+async def test_a_server_that_tells_nothing_of_itself_leaves_its_view_on_the_page(
+    page: Page, open_server: ServerProcess
+) -> None:
+    async def refuse(route: Route) -> None:
+        await route.fulfill(status=503, json={"error": "The database is away", "code": "storage_unavailable"})
+
+    async def not_ready(route: Route) -> None:
+        await route.fulfill(status=503, json={"problems": {"database": "away"}})
+
+    await page.route("**/api/v1/overview", refuse)
+    await page.route("**/api/v1/health", refuse)
+    await page.route("**/readyz", not_ready)
+    await page.goto(f"{open_server.url}/#server")
+    await expect(page.locator(".health")).to_have_text("Not ready: database away")
+    await page.unroute("**/readyz")
+    await expect(page.locator(".health")).to_have_text("Ready")
+
+
+async def test_a_year_that_is_being_written_is_no_mistake(
+    page: Page, open_server: ServerProcess, api: Api
+) -> None:
+    await page.goto(f"{open_server.url}/#{await api.create('Years')}/events")
+    for field in ("Since", "Until"):
+        async with page.expect_response(re.compile(f"{field.lower()}=0")) as asked:
+            await page.get_by_label(field).fill("0002-01-01T00:00")
+        assert (await asked.value).ok
+
+
+async def test_a_tag_that_was_given_twice_is_taken_away_again(
+    console: Console, open_server: ServerProcess, api: Api
+) -> None:
+    page = console.page
+    await console.visit(open_server.url, await api.create("Twice"))
+    for written, shown in (("a, a, b", ["a", "a", "b"]), ("b, a, a", ["b", "a", "a"]), ("b", ["b"])):
+        await page.get_by_role("button", name="Rename the session").click()
+        await page.get_by_label("Tags, by comma").fill(written)
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".named .tag")).to_have_text(shown)
+        await expect(console.sessions.locator("[aria-current] .tag")).to_have_text(shown)
+
+
+async def test_a_file_cannot_turn_its_name_around(page: Page, open_server: ServerProcess, api: Api) -> None:
+    await page.goto(f"{open_server.url}/#{await api.create('Files')}/replay")
+    await expect(page.get_by_label("Event", exact=True)).to_be_visible()
+    await open_file(page, "a\u202elnosj.exe", *turn(1, "a"))
+    await expect(page.get_by_role("status").filter(has_text="event")).to_have_text(
+        "4 events from a□lnosj.exe"
+    )
+
+
 @pytest.mark.parametrize("hours", [5, -5])
 async def test_a_clock_that_is_off_stretches_no_turn(
     console: Console, open_server: ServerProcess, stage: Stage, api: Api, hours: int

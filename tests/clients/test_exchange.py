@@ -72,7 +72,7 @@ def ask(request: pytest.FixtureRequest, server: ScriptedServer) -> Iterator[Ask]
         yield ask
 
 
-@pytest.mark.parametrize("url", ["ftp://a", "http://", "http://a:b", "127.0.0.1:80"])
+@pytest.mark.parametrize("url", ["ftp://a", "http://", "http://a:b", "http://a:65536", "127.0.0.1:80"])
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="is no address"):
         Client(url)

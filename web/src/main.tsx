@@ -5,6 +5,7 @@ import "./style/colours.css";
 import "./style/page.css";
 import "./style/conversation.css";
 import "./style/views.css";
+import "./style/forced.css";
 
 showTheme();
 const root = document.getElementById("root");

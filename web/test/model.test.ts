@@ -4,6 +4,7 @@ import { curlFrom } from "../src/model/curl.js";
 import { EMPTY, fold } from "../src/model/conversation.js";
 import { fromJsonl, toJsonl } from "../src/model/jsonl.js";
 import { endings, parseMetrics, pulse } from "../src/model/metrics.js";
+import { mentions } from "../src/model/fields.js";
 import { reached, Tape } from "../src/model/replay.js";
 import { hashOf, routeOf } from "../src/model/route.js";
 import { age, duration, nameFrom, oneLine, size, visible } from "../src/model/text.js";
@@ -83,6 +84,15 @@ test("a line of a known type without what makes it so is no event, and what is l
   assert.deepEqual([events.length, skipped], [3, 0]);
   assert.equal(fold(EMPTY, events).lastPlace, 3);
   assert.equal(trace(events).characters, 4);
+});
+
+test("words are found as they are read and as JSON spells them", () => {
+  const [event] = new Log().add("tool_result", { content: 'Say "hi" in C:\\temp\nwith \\d+ (a|b)*', isOdd: true }).events;
+  assert.ok(event);
+  for (const words of ["tool_r", 'say "hi" in c:\\temp', "c:\\\\temp", "\\d+ (a|b)*", "\nwith", '"isodd":true']) {
+    assert.ok(mentions(event, words), words);
+  }
+  for (const words of ["c:temp", "d+ (a|b)*c", "say.*hi"]) assert.ok(!mentions(event, words), words);
 });
 
 test("metrics are read, and a pulse is what lies between two looks", () => {

@@ -34,6 +34,7 @@ STREAM_HEADERS = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
 # A proxy from the environment is for the way out: it can't reach what listens on this machine.
 _THIS_MACHINE = ("localhost", "127.0.0.1", "[::1]")
 _BETWEEN = (429, 502, 503, 504)
+_LAST_PORT = 65535
 _TOKEN = re.compile(r"[!-~]+")
 
 
@@ -45,7 +46,7 @@ class Address:
             parsed = httpx.URL(url)
         except httpx.InvalidURL:
             parsed = httpx.URL()
-        if parsed.scheme not in ("http", "https") or not parsed.host:
+        if parsed.scheme not in ("http", "https") or not parsed.host or (parsed.port or 0) > _LAST_PORT:
             raise ValueError(f"{url!r} is no address of a server: write http://host:port.")
         if token and not _TOKEN.fullmatch(token):
             raise ValueError("A token is printable ASCII without spaces; this one is not.")

@@ -48,13 +48,13 @@ export class Client {
   readonly #backoff: Backoff;
   readonly #openSocket: OpenSocket;
 
-  /** Throws TypeError when it is not said where the server is. */
+  /** Throws TypeError for what is no address or no token, and when it is not said where the server is. */
   constructor(options: ClientOptions = {}) {
-    if (options.url === undefined && globalThis.location === undefined) {
+    this.url = options.url ? addressOf(options.url) : "";
+    if (this.url === "" && globalThis.location === undefined) {
       throw new TypeError("Outside of a page a client needs the `url` of its server.");
     }
-    this.url = (options.url ?? "").replace(/\/+$/, "");
-    this.#headers = options.token === undefined ? {} : { Authorization: `Bearer ${options.token}` };
+    this.#headers = options.token ? { Authorization: `Bearer ${checked(options.token)}` } : {};
     this.#backoff = options.backoff ?? {};
     this.#openSocket = options.openSocket ?? openSocket;
   }
@@ -146,6 +146,26 @@ export class Client {
     const probe = () => this.session(opening.join.sessionId).details({ signal });
     return socketFrames(this.url, open, opening, probe, signal);
   }
+}
+
+/** The address, whole and without a slash at its end; a page may name its server by a path. Throws TypeError for none. */
+function addressOf(url: string): string {
+  let found: URL | undefined;
+  try {
+    found = new URL(url, globalThis.location?.href);
+  } catch {
+    // told below
+  }
+  if (!found || !/^https?:$/.test(found.protocol) || found.username || found.password) {
+    throw new TypeError(`${JSON.stringify(url)} is no address of a server: write http://host:port.`);
+  }
+  return (found.origin + found.pathname).replace(/\/+$/, "");
+}
+
+/** The token. Throws TypeError for what no header can hold: asking again would not help. */
+function checked(token: string): string {
+  if (!/^[!-~]+$/.test(token)) throw new TypeError("A token is printable ASCII without spaces; this one is not.");
+  return token;
 }
 
 /** Waits; throws the signal's reason when that comes first. */

@@ -37,7 +37,8 @@ export class Exchange {
 
   /** Asks, and returns an answer that is a success. */
   async ask(request: Request, headers: Record<string, string>): Promise<Response> {
-    const answer = await this.#heard(() => fetch(...asFetched(this.base, request, headers, this.#end.signal)));
+    const asked = asFetched(this.base, request, headers, this.#end.signal); // what JSON can't spell is not a loss
+    const answer = await this.#heard(() => fetch(...asked));
     this.#body = answer.body?.getReader();
     if (!answer.ok) throw refusal(this.base, answer.status, answer.headers.get("Retry-After"), await this.text());
     return answer;

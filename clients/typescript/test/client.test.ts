@@ -183,3 +183,27 @@ test("a page is no event stream", async (context) => {
   const { client } = await serve(context, says("<html>"));
   await assert.rejects(client.session("s").follow().next(), NotTarko);
 });
+
+test("what is no address and no token is refused at once", () => {
+  for (const url of ["localhost:1234", "ftp://host", "http://", "http://host:65536", "//host", "no address", "", "http://me:secret@host"]) {
+    assert.throws(() => new Client({ url }), TypeError, url);
+  }
+  for (const token of ["a b", "a\nb", "\u00e9"]) assert.throws(() => new Client({ url: "http://host", token }), TypeError);
+  assert.equal(new Client({ url: "HTTP://Host:8000/behind/a/proxy//?a#b" }).url, "http://host:8000/behind/a/proxy");
+});
+
+test("what JSON cannot spell is thrown as it is, and asked once", async (context) => {
+  const { asked, client } = await serve(context);
+  const session = client.session("sess_s");
+  const circle: unknown[] = [];
+  circle.push(circle);
+  await assert.rejects(session.append("mine", circle), TypeError);
+  await assert.rejects(session.stream([{ type: "text", text: 1n }]).next(), TypeError);
+  assert.deepEqual(asked, []);
+});
+
+test("an empty token is none", async (context) => {
+  const { asked, client } = await serve(context, says({ sessions: [] }));
+  await new Client({ url: client.url, token: "" }).sessions();
+  assert.equal(asked[0]?.headers.authorization, undefined);
+});

@@ -6,6 +6,7 @@
  */
 
 import type { AgentEvent, Filter, Session } from "../model/client.js";
+import { mentions } from "../model/fields.js";
 import { explain, isStop } from "./server.js";
 import { Store } from "./store.js";
 
@@ -176,7 +177,7 @@ export class ScannedRows implements Rows {
     const asked = { ...filter, order, limit: 1000, ...from };
     const page = await this.session.page(asked, { signal: this.#stop.signal });
     const wanted = text.toLowerCase();
-    for (const event of page.events) if (wanted === "" || says(event, wanted)) this.#found.push(event);
+    for (const event of page.events) if (wanted === "" || mentions(event, wanted)) this.#found.push(event);
     this.#cursor = (order === "asc" ? page.nextAfter : page.nextBefore) ?? page.events.at(-1)?.id ?? cursor;
     const { version, scanned } = this.state.get();
     this.state.set({
@@ -186,8 +187,4 @@ export class ScannedRows implements Rows {
       isComplete: !page.hasMore,
     });
   }
-}
-
-function says(event: AgentEvent, wanted: string): boolean {
-  return event.type.includes(wanted) || JSON.stringify(event.data ?? null).toLowerCase().includes(wanted);
 }

@@ -95,7 +95,11 @@ export function App() {
           onMenu={() => setMenuOpen(!isMenuOpen)}
         />
         {route.name === "home" && <Home onSend={begin} transport={transport} onTransport={changeTransport} isFocused={hasPointer()} />}
-        {route.name === "server" && <ServerView isHidden={isHidden} />}
+        {route.name === "server" && (
+          <Guard>
+            <ServerView isHidden={isHidden} />
+          </Guard>
+        )}
         {live && (
           <Guard key={`${view} ${live.id}`}>
             <Unless live={live}>

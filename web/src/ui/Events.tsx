@@ -117,7 +117,7 @@ export function EventsView({ live, target }: { live: LiveSession; target: string
           <Inspector
             event={selected}
             sessionId={live.id}
-            onClose={() => setSelected(undefined)}
+            onClose={() => (setSelected(undefined), table.current?.focus())}
             onTurn={(turnId) => set({ turnId, deltas: true })}
             onCurl={() => copy(curlFrom(location.origin, live.id, selected.id))}
           />
@@ -142,8 +142,8 @@ function useRows(live: LiveSession, filters: Filters): Rows {
       text: settled,
       ...(type === "" ? {} : { types: [type] }),
       ...(turnId === "" ? {} : { turnId }),
-      ...(since === "" ? {} : { since: new Date(since).getTime() }),
-      ...(until === "" ? {} : { until: new Date(until).getTime() }),
+      ...(since === "" ? {} : { since: timeOf(since) }),
+      ...(until === "" ? {} : { until: timeOf(until) }),
       ...(deltas || type.endsWith("_delta") ? { deltas: true } : {}),
     };
     const isPlain = Object.keys(search).length === 2 && settled === "" && order === "asc";
@@ -151,6 +151,11 @@ function useRows(live: LiveSession, filters: Filters): Rows {
   }, [live.id, settled, type, turnId, since, until, deltas, order]);
   useEffect(() => () => rows.close(), [rows]);
   return rows;
+}
+
+/** Epoch ms. While a year is being written it is the year 2, or 20: before the epoch there is no event. */
+function timeOf(written: string): number {
+  return Math.max(0, new Date(written).getTime());
 }
 
 function EventRow({ event, origin }: { event: AgentEvent | undefined; origin: number }) {

@@ -1,6 +1,6 @@
 /** Above every view: what it shows, how the connection is, and the way to the other views. */
 
-import { useState } from "react";
+import { useEffect, useRef, useState } from "react";
 import { explain } from "../live/server.js";
 import type { Connection, LiveSession } from "../live/session.js";
 import type { Sessions } from "../live/sessions.js";
@@ -92,6 +92,12 @@ function Named({ live, sessions }: { live: LiveSession; sessions: Sessions }) {
   const [isEditing, setEditing] = useState(false);
   const [problem, setProblem] = useState("");
   const title = listed ? titleOf(listed) : "Session";
+  const pencil = useRef<HTMLButtonElement>(null);
+  const wasEditing = useRef(false);
+  useEffect(() => {
+    if (wasEditing.current && !isEditing) pencil.current?.focus(); // the field that had it is gone
+    wasEditing.current = isEditing;
+  }, [isEditing]);
 
   const save = async (name: string, tags: string[]) => {
     setEditing(false);
@@ -134,13 +140,13 @@ function Named({ live, sessions }: { live: LiveSession; sessions: Sessions }) {
       </h1>
       {listed && (
         <>
-          <button type="button" className="bare" aria-label="Rename the session" onClick={() => setEditing(true)}>
+          <button ref={pencil} type="button" className="bare" aria-label="Rename the session" onClick={() => setEditing(true)}>
             <Icon name="pencil" />
           </button>
           <span className="tags">
             <span className="agent">{listed.agent}</span>
-            {listed.tags.map((tag) => (
-              <span key={tag} className="tag">
+            {listed.tags.map((tag, at) => (
+              <span key={at} className="tag">
                 <bdi>{tag}</bdi>
               </span>
             ))}

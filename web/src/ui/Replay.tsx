@@ -103,20 +103,21 @@ function useRecording(live: LiveSession) {
     return () => stop.abort();
   }, [live.id, run]);
   const open = async (file: File) => {
+    const name = oneLine(file.name, 80);
     if (file.size > MOST_BYTES) {
-      setProblem(`${file.name} is larger than ${size(MOST_BYTES)}: too much to be played here.`);
+      setProblem(`${name} is larger than ${size(MOST_BYTES)}: too much to be played here.`);
       return;
     }
     const { events, skipped } = fromJsonl(await file.text());
     if (events.length === 0) {
-      setProblem(`${file.name} has no events: one envelope of JSON a line is expected.`);
+      setProblem(`${name} has no events: one envelope of JSON a line is expected.`);
       return;
     }
     const left = skipped > 0 ? `; ${count(skipped, "line")} held no event` : "";
     reading.current?.abort(); // what is still being read of the log would take its place
     setProblem("");
     const key = `file ${(opened.current += 1)}`;
-    setRecording({ key, name: file.name.replace(/\.\w+$/, ""), events, note: ` from ${file.name}${left}` });
+    setRecording({ key, name: file.name.replace(/\.\w+$/, ""), events, note: ` from ${name}${left}` });
   };
   return { recording, progress, problem, read: () => setRun(run + 1), open };
 }

@@ -168,12 +168,15 @@ function useServer(isHidden: boolean): Seen {
 }
 
 async function scrape(signal: AbortSignal, isWhole: boolean) {
-  const json = async <T,>(path: string) => (await (await look(path, signal)).json()) as T;
+  const told = async <T,>(path: string) => {
+    const answer = await look(path, signal);
+    return answer.ok ? ((await answer.json()) as T) : undefined; // a refusal: without its database the server has no overview
+  };
   const [metrics, health, ready, overview] = await Promise.all([
     look("/metrics", signal).then((answer) => answer.text()),
-    json<Health>("/api/v1/health"),
-    json<{ problems?: Record<string, string> }>("/readyz"),
-    isWhole ? json<Overview>("/api/v1/overview") : undefined,
+    told<Health>("/api/v1/health"),
+    look("/readyz", signal).then(async (answer) => (await answer.json()) as { problems?: Record<string, string> }),
+    isWhole ? told<Overview>("/api/v1/overview") : undefined,
   ]);
   return { figures: parseMetrics(metrics), health, problems: ready.problems ?? {}, overview };
 }

@@ -134,8 +134,8 @@ function Row({ session, isCurrent, onRemove }: { session: SessionItem; isCurrent
           <time dateTime={new Date(session.createdAt).toISOString()} title={new Date(session.createdAt).toLocaleString()}>
             {age(Date.now() - session.createdAt)}
           </time>
-          {session.tags.slice(0, 3).map((tag) => (
-            <span key={tag} className="tag">
+          {session.tags.slice(0, 3).map((tag, at) => (
+            <span key={at} className="tag">
               <bdi>{tag}</bdi>
             </span>
           ))}

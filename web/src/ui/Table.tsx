@@ -13,6 +13,7 @@ const MARGIN = 8;
 export interface TableHandle {
   /** Brings a row into sight. */
   show(index: number): void;
+  focus(): void;
 }
 
 interface Props {
@@ -52,7 +53,7 @@ export function Table({ label, head, total, selected, onSelect, onSight, row, ha
     },
     [isScaled, first, inSight, total, tall, height],
   );
-  useImperativeHandle(handle, () => ({ show }), [show]);
+  useImperativeHandle(handle, () => ({ show, focus: () => box.current?.focus({ preventScroll: true }) }), [show]);
   useLayoutEffect(() => {
     const node = box.current;
     if (!node) return;
