@@ -27,12 +27,10 @@ COPY_SIZE = 4 * 2**20
 
 _STRAND = """
 WITH strand AS (
-  SELECT s.*, (SELECT seq FROM events WHERE events.key = s.key) AS key_seq,
-    bool_or(closes) OVER (PARTITION BY session_id ORDER BY line ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
-      AS is_behind_the_end
+  SELECT s.*, (SELECT seq FROM events WHERE events.key = s.key) AS key_seq
   FROM unnest($1::int[], $2::text[], $3::text[], $4::int[], $5::int[], $6::text[], $7::text[], $8::text[],
-              $9::bool[], $10::int[], $11::int[])
-    AS s(line, session_id, turn_id, epoch, first, key, status, code, closes, drafts, lasting)
+              $9::bool[], $10::int[], $11::int[], $12::bool[])
+    AS s(line, session_id, turn_id, epoch, first, key, status, code, closes, drafts, lasting, is_behind_the_end)
 ), head AS MATERIALIZED (
   SELECT session_id, last_seq, lasting_count, phase FROM heads
   WHERE session_id IN (SELECT session_id FROM strand)
@@ -82,7 +80,7 @@ _APPEND = (
   UPDATE turns t SET
     stored = f.stored, last_seq = f.last_seq, status = f.status, code = f.code,
     state = CASE WHEN f.status IS NULL THEN 'running' ELSE 'ended' END,
-    ended_at = CASE WHEN f.status IS NULL THEN NULL ELSE $12::bigint END
+    ended_at = CASE WHEN f.status IS NULL THEN NULL ELSE $13::bigint END
   FROM (SELECT turn_id, max(first + drafts - 1) AS stored, max(after + drafts) AS last_seq,
                max(status) AS status, max(code) AS code
         FROM fresh WHERE turn_id IS NOT NULL GROUP BY turn_id) f
@@ -91,7 +89,7 @@ _APPEND = (
   INSERT INTO events (session_id, seq, ordinal, turn_id, type, ts, data, metadata, key)
   SELECT f.session_id, f.after + d.nth, f.ordinal_after + d.nth_lasting, f.turn_id, d.type, d.ts, d.data, d.metadata,
          CASE WHEN d.nth = f.drafts THEN f.key END
-  FROM unnest($13::int[], $14::int[], $15::int[], $16::text[], $17::bigint[], $18::json[], $19::json[])
+  FROM unnest($14::int[], $15::int[], $16::int[], $17::text[], $18::bigint[], $19::json[], $20::json[])
     AS d(line, nth, nth_lasting, type, ts, data, metadata)
   JOIN fresh f USING (line)
 )
@@ -288,22 +286,27 @@ async def _copy(connection: Connection, strands: Sequence[Strand]) -> list[Place
 
 
 def _strand_columns(strands: Sequence[Strand]) -> list[list[object]]:
-    rows = [
-        (
-            line,
-            strand.session_id,
-            strand.fence.turn_id if strand.fence else None,
-            strand.fence.epoch if strand.fence else None,
-            strand.first,
-            strand.key,
-            strand.ending.status if strand.ending else None,
-            strand.ending.code if strand.ending else None,
-            strand.closes_session,
-            len(strand.drafts),
-            sum(draft.is_lasting for draft in strand.drafts),
+    rows: list[tuple[object, ...]] = []
+    closed: set[str] = set()
+    for line, strand in enumerate(strands):
+        rows.append(
+            (
+                line,
+                strand.session_id,
+                strand.fence.turn_id if strand.fence else None,
+                strand.fence.epoch if strand.fence else None,
+                strand.first,
+                strand.key,
+                strand.ending.status if strand.ending else None,
+                strand.ending.code if strand.ending else None,
+                strand.closes_session,
+                len(strand.drafts),
+                sum(draft.is_lasting for draft in strand.drafts),
+                strand.session_id in closed,
+            )
         )
-        for line, strand in enumerate(strands)
-    ]
+        if strand.closes_session:
+            closed.add(strand.session_id)
     return [list(column) for column in zip(*rows, strict=True)]
 
 
