@@ -46,9 +46,8 @@ async def relay(agent: Agent, scope: Scope, prompt: Prompt) -> AsyncGenerator[Ag
             _obey_cancels_since(cancels_before)
             is_over = event["type"] in TERMINAL_TYPES
             yield event
-        await _next(
-            iterator, cancels_before
-        )  # so that code after the agent's last yield runs where the agent expects it
+        # So that code after the agent's last yield runs where the agent expects it.
+        await _next(iterator, cancels_before)
     finally:
         if iterator is not None:
             await _close(iterator)
