@@ -1,9 +1,8 @@
 /** The server that this page comes from, and what to do with its refusals. */
 
-import { useEffect } from "react";
+import { useEffect, useState } from "react";
 import { Client, ClientError, Refused } from "../model/client.js";
 import { drafts } from "./browser.js";
-import { Store, useStore } from "./store.js";
 
 export const client = new Client({ backoff: { baseMs: 500, longestMs: 8000 } });
 
@@ -35,19 +34,16 @@ export async function look(path: string, signal?: AbortSignal): Promise<Response
   return answer;
 }
 
-const first = new Store<{ overview: Overview | undefined }>({ overview: undefined });
-
 /** What the server first said of itself; undefined until then. */
 export function useOverview(): Overview | undefined {
-  const { overview } = useStore(first);
+  const [overview, setOverview] = useState<Overview>();
   useEffect(() => {
-    if (overview !== undefined) return;
     const stop = new AbortController();
     const { signal } = stop;
     const ask = () => client.call<Overview>({ path: "/api/v1/overview" }, { signal }, "agents");
-    client.patiently(client.link({}), signal, ask).then((answer) => first.set({ overview: answer }), explain);
+    client.patiently(client.link({}), signal, ask).then(setOverview, explain);
     return () => stop.abort();
-  }, [overview]);
+  }, []);
   return overview;
 }
 

@@ -3,7 +3,7 @@
 import type { ReactNode } from "react";
 import { useCallback, useEffect, useMemo, useState } from "react";
 import { hasPointer, memory, useHidden, useRoute } from "../live/browser.js";
-import { client, explain } from "../live/server.js";
+import { client, explain, useOverview } from "../live/server.js";
 import type { Transport } from "../live/session.js";
 import { LiveSession } from "../live/session.js";
 import { Sessions, titleOf } from "../live/sessions.js";
@@ -27,6 +27,7 @@ export function App() {
   const isHidden = useHidden();
   const [sessions] = useState(() => new Sessions());
   const [isMenuOpen, setMenuOpen] = useState(false);
+  const overview = useOverview();
   const [transport, setTransport] = useState<Transport>(memory.get("transport") === "websocket" ? "websocket" : "sse");
   const [draft, setDraft] = useState<{ id: string; text: string; problem: string }>();
   const sessionId = route.name === "session" ? route.id : undefined;
@@ -82,6 +83,7 @@ export function App() {
         sessions={sessions}
         current={sessionId}
         isServer={route.name === "server"}
+        principal={overview?.principal}
         onDeleted={(id) => id === sessionId && (location.hash = "")}
       />
       <button type="button" id="veil" tabIndex={-1} aria-label="Close the list of sessions" onClick={() => setMenuOpen(false)} />
@@ -94,7 +96,7 @@ export function App() {
           isMenuOpen={isMenuOpen}
           onMenu={() => setMenuOpen(!isMenuOpen)}
         />
-        {route.name === "home" && <Home onSend={begin} transport={transport} onTransport={changeTransport} isFocused={hasPointer()} />}
+        {route.name === "home" && <Home onSend={begin} transport={transport} onTransport={changeTransport} isFocused={hasPointer()} isDemo={overview?.agents[0] === "demo"} />}
         {route.name === "server" && (
           <Guard>
             <ServerView isHidden={isHidden} />

@@ -2,7 +2,7 @@
 
 import { useState } from "react";
 import type { Query } from "../model/client.js";
-import { explain, useOverview } from "../live/server.js";
+import { explain } from "../live/server.js";
 import type { Transport } from "../live/session.js";
 import { Composer } from "./Composer.js";
 
@@ -18,12 +18,13 @@ interface Props {
   transport: Transport;
   onTransport: (transport: Transport) => void;
   isFocused: boolean;
+  /** Whether a new session is the demo agent's: other agents know nothing of its words. */
+  isDemo: boolean;
 }
 
-export function Home({ onSend, transport, onTransport, isFocused }: Props) {
+export function Home({ onSend, transport, onTransport, isFocused, isDemo }: Props) {
   const [problem, setProblem] = useState("");
   const [isSending, setSending] = useState(false);
-  const isDemo = useOverview()?.agents[0] === "demo"; // other agents know nothing of its words
   const send = async (text: string, query: Query) => {
     setProblem("");
     setSending(true);

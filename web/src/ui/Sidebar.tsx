@@ -2,7 +2,7 @@
 
 import { useEffect, useRef, useState } from "react";
 import { nextTheme, theme } from "../live/browser.js";
-import { client, explain, logOut, useOverview } from "../live/server.js";
+import { client, explain, logOut } from "../live/server.js";
 import type { Sessions } from "../live/sessions.js";
 import { titleOf } from "../live/sessions.js";
 import { useStore } from "../live/store.js";
@@ -17,9 +17,11 @@ interface Props {
   current: string | undefined;
   isServer: boolean;
   onDeleted: (id: string) => void;
+  /** Who is logged in. */
+  principal: string | null | undefined;
 }
 
-export function Sidebar({ sessions, current, isServer, onDeleted }: Props) {
+export function Sidebar({ sessions, current, isServer, onDeleted, principal }: Props) {
   const { sessions: all, hasMore, isLoaded, problem } = useStore(sessions.state);
   const [search, setSearch] = useState("");
   const [asked, setAsked] = useState<SessionItem>();
@@ -86,7 +88,7 @@ export function Sidebar({ sessions, current, isServer, onDeleted }: Props) {
         <a href="#server" aria-current={isServer ? "page" : undefined}>
           <Icon name="pulse" /> Server
         </a>
-        <LogOutButton onTrouble={setTrouble} />
+        {principal && <LogOutButton principal={principal} onTrouble={setTrouble} />}
         <ThemeButton />
       </div>
       {asked && <Question session={asked} onAnswer={(yes) => (setAsked(undefined), yes && void remove(asked))} />}
@@ -148,10 +150,7 @@ function Row({ session, isCurrent, onRemove }: { session: SessionItem; isCurrent
   );
 }
 
-/** Nothing where no token is asked for. */
-function LogOutButton({ onTrouble }: { onTrouble: (trouble: string) => void }) {
-  const principal = useOverview()?.principal;
-  if (!principal) return null;
+function LogOutButton({ principal, onTrouble }: { principal: string; onTrouble: (trouble: string) => void }) {
   const says = `Log out ${principal}`;
   return (
     <button type="button" className="bare" aria-label={says} title={says} onClick={() => void logOut().catch((error: unknown) => onTrouble(explain(error)))}>
