@@ -87,6 +87,7 @@ async def cut(url: str, pids: Sequence[int]) -> None:
 
 async def test_the_hints_of_another_process_arrive_and_ones_own_are_ignored(database: str) -> None:
     async with process(database, "one") as one, process(database, "two") as two:
+        await until(lambda: one.signals.others)
         one.signals.moved({"sess_a": 7, "sess_b": 8})
         one.signals.queued("sess_c")
         one.signals.stop_turn("turn_d")
@@ -179,7 +180,7 @@ async def test_a_listener_that_was_cut_listens_again_and_looks_for_what_it_misse
                 await cut(database, twos)
                 await stores.append(session, draft())
                 one.signals.queued("sess_lost")
-                await until(lambda: two.moved.get(session) == 2)
+                await until(lambda: one.signals.others and two.moved.get(session) == 2)
                 one.signals.stop_turn("turn_heard")
                 await until(lambda: two.stopped == ["turn_heard"])
                 assert await listeners(database) != twos
