@@ -36,8 +36,9 @@ from app.settings import Settings
 from app.transport.readers import Readers
 from app.turns.deletion import finish_deletions
 from app.turns.exchanges import ExchangeStore
+from app.turns.limits import Limits
 from app.turns.queue_store import QueueStore
-from app.turns.supervisor import Limits, Stores, Supervisor
+from app.turns.supervisor import Stores, Supervisor
 from app.turns.turn_store import TurnStore
 
 ORPHAN_INTERVAL = 1.0

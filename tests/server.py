@@ -23,7 +23,7 @@ from app.agents.contract import AgentEvent, Prompt, Scope
 from app.agents.driver import Bounds
 from app.main import Application
 from app.settings import Settings
-from app.turns.supervisor import Limits
+from app.turns.limits import Limits
 
 PATIENCE = 60.0
 SHORT = Bounds(grace=0.1, recancel=0.05, recancels=2, close=0.1, tail=0.1)

@@ -9,15 +9,12 @@ next one starts; who wants one stopped asks `stops`.
 import asyncio
 import time
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from app.agents.contract import Agent, Scope
-from app.agents.driver import Bounds
-from app.agents.options import options_of
-from app.agents.translate import MAX_EVENT, MAX_TURN, Translation
-from app.errors import BadRequest, NotFound, SessionBusy, ShuttingDown
-from app.events.canonical import NotJson
+from app.agents.translate import Translation
+from app.errors import SessionBusy, ShuttingDown
 from app.events.ending import Ending
 from app.events.envelope import Draft, Placed, now_ms, place
 from app.events.ids import new_session_id, new_turn_id
@@ -25,8 +22,7 @@ from app.log.group_commit import GroupCommit
 from app.log.hints import Hints
 from app.log.logs import Logs
 from app.log.session_log import Page, SessionLog
-from app.log.store import EventStore, Fence
-from app.log.writers import TurnWriter
+from app.log.store import EventStore
 from app.sessions.session import Session
 from app.turns.admission import (
     Admitted,
@@ -42,12 +38,13 @@ from app.turns.admission import (
 )
 from app.turns.aside import ask_aside
 from app.turns.errands import Errands
+from app.turns.limits import Limits
 from app.turns.queue import TurnQueue
 from app.turns.queue_store import QueueStore
 from app.turns.recovery import Recovery
+from app.turns.roster import Roster
 from app.turns.stops import Stops
-from app.turns.transcript import LogTranscript
-from app.turns.turn import Receipt, Turn, Watch
+from app.turns.turn import Receipt, Turn
 from app.turns.turn_store import TurnStore
 
 SHUTDOWN = Ending.aborted("server_shutdown", "The server stopped before the turn had ended.")
@@ -55,23 +52,6 @@ OUTAGE = Ending.failed("The database was away for too long.", code="storage_unav
 LAST_WRITES = 1.0
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What bounds a turn. Sizes are bytes: of the largest event and of the turn's closing messages together.
-
-    `deadline` of the whole turn and `silence` without an event are seconds, None for none; `outage` is how long the
-    database may be away before running turns fail; `queue` is how many turns may wait in a session.
-    """
-
-    max_event: int = MAX_EVENT
-    max_turn: int = MAX_TURN
-    bounds: Bounds = field(default_factory=Bounds)
-    deadline: float | None = None
-    silence: float | None = None
-    outage: float = 30.0
-    queue: int = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +78,11 @@ class Supervisor:
         logs: Logs,
         hints: Hints,
         replica_id: str,
-        limits: Limits = Limits(),
+        limits: Limits = Limits(),  # noqa: B008 - it is frozen
     ) -> None:
         """Raises `AgentLoadError` when what an agent declares is not well formed."""
-        self._agents = agents
-        self.options = {name: options_of(agent) for name, agent in agents.items()}
+        self._roster = Roster(agents, turns=stores.turns, events=stores.events, commit=commit, limits=limits)
+        self.options = self._roster.options
         self._stores = stores
         self._commit = commit
         self._logs = logs
@@ -142,7 +122,7 @@ class Supervisor:
             commit=commit,
             replica_id=replica_id,
             claimed=self._claimed,
-            translation=lambda turn: self._translation(turn.id, "", turn.trace_id, turn.continues),
+            translation=lambda turn: self._roster.translation(turn.id, "", turn.trace_id, turn.continues),
         )
         self.is_draining = False
         self.ended: dict[str, int] = {}
@@ -194,8 +174,8 @@ class Supervisor:
             return await self._repeated(session.id, key)
 
     async def _start(self, turn_id: str, session: Session, query: Query, key: Key | None) -> Admitted:
-        self._agent(session)
-        translation, drafts = self._begin(turn_id, session, query)
+        self._roster.agent_of(session)
+        translation, drafts = self._roster.begin(turn_id, session, query)
         self._claimed.add(turn_id)
         try:
             async with self._logs.opening(session.id) as opening:
@@ -225,12 +205,12 @@ class Supervisor:
 
     async def _start_waiting(self, following: NextTurn) -> None:
         """Start the next turn of a queue, if it may start here."""
-        if following.session.agent in self._agents and not self.is_draining:
+        if following.session.agent in self._roster and not self.is_draining:
             start = self._start_queued(following.turn, following.session)
             await self._see_through(start, following.session.id)
 
     async def _start_queued(self, turn: QueuedTurn, session: Session) -> None:
-        translation, drafts = self._begin(turn.turn_id, session, turn.query)
+        translation, drafts = self._roster.begin(turn.turn_id, session, turn.query)
         self._claimed.add(turn.turn_id)
         try:
             async with self._logs.opening(session.id) as opening:
@@ -275,9 +255,10 @@ class Supervisor:
         """
         if self.is_draining:
             raise ShuttingDown("The server is shutting down.")
+        agent = self._roster.agent_of(session)
         scope: Scope = {"session": new_session_id(), "principal": session.principal}
         bounds = self._limits.bounds
-        return await ask_aside(self._agent(session), scope, {"text": text}, patience=patience, bounds=bounds)
+        return await ask_aside(agent, scope, {"text": text}, patience=patience, bounds=bounds)
 
     async def drain(self, grace: float) -> None:
         """Admit no more turns and end those that run, within `grace` seconds. Turns that wait are left to others.
@@ -315,20 +296,6 @@ class Supervisor:
 
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _agent(self, session: Session) -> Agent:
-        agent = self._agents.get(session.agent)
-        if agent is None:
-            raise NotFound(f"The agent {session.agent!r} is not served here.", code="agent_not_found")
-        return agent
-
-    def _begin(self, turn_id: str, session: Session, query: Query) -> tuple[Translation, list[Draft]]:
-        continues = query.answering.first if query.answering else None
-        translation = self._translation(turn_id, session.agent, query.trace_id, continues)
-        try:
-            return translation, translation.begin(query.content, query.marks)
-        except NotJson as error:
-            raise BadRequest(f"The query can't be kept: {error}.", code="bad_query") from error
-
     def _run(
         self,
         turn_id: str,
@@ -341,19 +308,8 @@ class Supervisor:
     ) -> None:
         log.show(Page(placed.after, placed.last, place(session.id, turn_id, drafts, placed)))
         self._hints.moved({session.id: placed.last})
-        limits = self._limits
-        turn = Turn(
-            turn_id,
-            translation,
-            lambda fenced: TurnWriter(
-                self._commit, session.id, Fence(turn_id, 1), written=len(drafts), fenced=fenced
-            ),
-            lambda: self._stores.turns.tool_ids(session.id),
-            agent=self._agent(session),
-            scope=self._scope(session, turn_id, query.trace_id, placed.after),
-            prompt=query.prompt,
-            bounds=limits.bounds,
-            watch=Watch(query.deadline or limits.deadline, query.silence or limits.silence),
+        turn = self._roster.turn(
+            turn_id, session, query, translation, written=len(drafts), before=placed.after
         )
         if (taken_over := self._running.get(session.id)) is not None:
             # Else the new turn would wait for an agent that nobody stops any more.
@@ -362,35 +318,6 @@ class Supervisor:
         turn.ended.add_done_callback(lambda ended: self._has_ended(session.id, turn, ended.result()))
         previous, self._latest[session.id] = self._latest.get(session.id), turn
         turn.run(previous)
-
-    def _translation(
-        self, turn_id: str, agent: str, trace_id: str | None, continues: str | None = None
-    ) -> Translation:
-        limits = self._limits
-        return Translation(
-            turn_id,
-            agent,
-            trace_id=trace_id,
-            continues=continues,
-            max_event=limits.max_event,
-            max_turn=limits.max_turn,
-        )
-
-    def _scope(self, session: Session, turn_id: str, trace_id: str | None, before: int) -> Scope:
-        scope: Scope = {
-            "session": session.id,
-            "turn": turn_id,
-            "principal": session.principal,
-            "transcript": LogTranscript(self._stores.events, session.id, before),
-        }
-        if trace_id is not None:
-            scope["trace"] = trace_id
-        options = self.options[session.agent]
-        if (model := options.model(session.attributes)) is not None:
-            scope["model"] = model
-        if options.schema is not None:
-            scope["settings"] = options.settings(session.attributes)
-        return scope
 
     def _has_ended(self, session_id: str, turn: Turn, receipt: Receipt) -> None:
         if self._running.get(session_id) is turn:  # else a reader of its last event has started the next one

@@ -17,8 +17,9 @@ from app.log.logs import Logs
 from app.sessions.directory import Directory
 from app.sessions.session import Session
 from app.turns.admission import Query
-from app.turns.supervisor import Limits, Supervisor
+from app.turns.limits import Limits
 from app.turns.supervisor import Stores as TurnStores
+from app.turns.supervisor import Supervisor
 from tests.log.storing import Stores
 
 SHORT = Bounds(grace=0.05, recancel=0.02, recancels=2, close=0.05, tail=0.05)

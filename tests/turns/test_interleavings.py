@@ -39,9 +39,10 @@ from app.sessions.session import Session
 from app.sessions.store import MemorySessionStore
 from app.turns.admission import Admitted, Key, OnBusy, Query, QueueFull, TurnRemoved
 from app.turns.deletion import delete_session
+from app.turns.limits import Limits
 from app.turns.queue_store import MemoryQueueStore
-from app.turns.supervisor import Limits, Supervisor
 from app.turns.supervisor import Stores as TurnStores
+from app.turns.supervisor import Supervisor
 from app.turns.turn import Receipt
 from app.turns.turn_store import MemoryTurnStore, TurnRow
 from tests.log.storing import draft, keyed
