@@ -52,7 +52,7 @@ class Roster:
     def translation(
         self, turn_id: str, agent: str, trace_id: str | None, continues: str | None = None
     ) -> Translation:
-        """What makes the turn's events; `continues` is the first turn of those that one query made."""
+        """What makes the turn's events; `continues` is the turn that began the exchange."""
         return Translation(
             turn_id,
             agent,
