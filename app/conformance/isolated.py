@@ -25,7 +25,7 @@ from typing import Any
 import psutil
 
 from app.conformance.job import Job
-from app.conformance.report import Finding, Report, Verdict
+from app.conformance.report import FAIL, SKIP, Finding, Report, Verdict
 from app.conformance.statements import AGENT, Statement
 from app.errors import AgentLoadError
 
@@ -59,9 +59,9 @@ def check_isolated(job: Job, statements: Sequence[Statement] = AGENT) -> Report:
             ends += 1
             # Lost after the last finding and before its end was told: that finding does not count.
             statement = left.pop(0) if left else findings.pop().statement
-            findings.append(Finding(statement, Verdict.FAIL, str(ended)))
+            findings.append(Finding(statement, FAIL, str(ended)))
     skipped = f"not tried: the process was lost {ends} times"
-    return Report([*findings, *(Finding(statement, Verdict.SKIP, skipped) for statement in left)])
+    return Report([*findings, *(Finding(statement, SKIP, skipped) for statement in left)])
 
 
 def _checked(job: Job, statements: Sequence[Statement]) -> Iterator[Finding]:
@@ -169,20 +169,23 @@ def _where(process: "subprocess.Popen[bytes]", said: Any) -> str:
 
 
 def _end(process: "subprocess.Popen[bytes]", mark: str) -> None:
-    """End it and what it started."""
+    """End it and what it started; none of them runs on return."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    while left := [each for each in psutil.process_iter() if _has(each, mark)]:
+    while left := [each for each in psutil.process_iter() if _was_started(each, process.pid, mark)]:
         for each in left:
             with contextlib.suppress(psutil.Error):
                 each.kill()
         psutil.wait_procs(left, timeout=_A_LAST_WORD)
+    process.wait()  # the last of all: until then its number, which is its group's, is nobody else's
 
 
-def _has(process: psutil.Process, mark: str) -> bool:
+def _was_started(process: psutil.Process, group: int, mark: str) -> bool:
+    """Whether the process with the number `group` started it, and it still runs."""
     try:
-        return process.environ().get(_MARK) == mark
+        if process.pid == group or process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        return os.getpgid(process.pid) == group or process.environ().get(_MARK) == mark
     except (psutil.Error, OSError):
         return False
 
