@@ -9,12 +9,10 @@ from app.agents.contract import Agent, AgentEvent, Prompt, Scope
 from app.agents.reading import described
 from app.conformance.gallery.exhibit import COMPLETED, FAILED, Acting, saying, text
 from app.conformance.playing import Limits
-from app.conformance.report import Finding, Report, Verdict
+from app.conformance.report import FAIL, PASS, Finding, Judgement, Report
 from app.conformance.statements import CALLER, Statement
 from app.conformance.subject import new_scope
 from app.conformance.witnesses import Closable, ClosableByHand
-
-PASS, FAIL = Verdict.PASS, Verdict.FAIL
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +26,6 @@ class Reply:
 
 
 Caller: TypeAlias = Callable[[Agent, Scope, Prompt], Awaitable[Reply]]
-Judgement: TypeAlias = tuple[Verdict, str]
 
 
 async def examine_caller(

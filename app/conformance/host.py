@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from app.agents.contract import Agent, AgentEvent, Prompt, Scope
-from app.conformance.caller import FAIL, PASS, Caller, CallerChecks, Judgement, Reply, bounded, finding_of
+from app.conformance.caller import Caller, CallerChecks, Reply, bounded, finding_of
 from app.conformance.gallery import SELF_ENDING, SOUND, Exhibit
 from app.conformance.gallery.exhibit import COMPLETED, FAILED, Acting, saying, text
 from app.conformance.playing import Limits
 from app.conformance.probes import Probe
-from app.conformance.report import Report
+from app.conformance.report import FAIL, PASS, Judgement, Report
 from app.conformance.statements import CALLER, HOST, Statement
 from app.conformance.subject import new_scope
 from app.conformance.witnesses import ClosableByHand, Stubborn, deaf_until

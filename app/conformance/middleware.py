@@ -11,15 +11,13 @@ from app.conformance.gallery import SELF_ENDING
 from app.conformance.gallery.exhibit import COMPLETED, Acting, saying, text
 from app.conformance.playing import Limits, Stop, Turn, play
 from app.conformance.probes import Leaks, Probe
-from app.conformance.report import Finding, Report, Verdict
+from app.conformance.report import FAIL, PASS, SKIP, Finding, Judgement, Report
 from app.conformance.statements import MIDDLEWARE, Statement
 from app.conformance.subject import new_scope
 from app.conformance.witnesses import clean_up
 
 Wrap: TypeAlias = Callable[[Agent], Agent]
-Judgement: TypeAlias = tuple[Verdict, str]
 
-PASS, FAIL, SKIP = Verdict.PASS, Verdict.FAIL, Verdict.SKIP
 _STREAMS = 50
 _HELLO: Prompt = {"text": "Hello"}
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 from app.conformance.statements import Statement
 
@@ -15,6 +15,12 @@ class Verdict(StrEnum):
     WARN = "warn"
     FAIL = "fail"
     SKIP = "skip"
+
+
+PASS, WARN, FAIL, SKIP = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIP
+
+Judgement: TypeAlias = tuple[Verdict, str]
+"""A verdict and the evidence for it."""
 
 
 @dataclass(frozen=True, slots=True)
