@@ -231,7 +231,7 @@ async def leaves_a_thread(_: Scope, __: Prompt) -> Events:
 
 
 async def leaves_a_socket(_: Scope, __: Prompt) -> Events:
-    _kept.append(socket.socketpair())
+    _kept.append([end.detach() for end in socket.socketpair()])
     yield text("a")
     await asyncio.sleep(0)
     yield COMPLETED
