@@ -316,6 +316,7 @@ class Client:
     async def socket(self, **options: Any) -> AsyncIterator[Socket]:
         """A connection to `/ws`."""
         options.setdefault("max_size", None)
+        options.setdefault("open_timeout", PATIENCE)
         async with connect(
             f"{self.server.url.replace('http', 'ws', 1)}/ws",
             proxy=None,

@@ -21,8 +21,10 @@ STARTS = 60.0
 PATIENCE = 60.0
 SERVE = "import sys; from app.serving import serve; from app.settings import Settings; sys.exit(serve(Settings()))"
 ADDRESS = re.compile(rb"http://127\.0\.0\.1:(\d+)")
+# One that has listened for a while is asked now and then whether it is alive.
 LISTENERS = """
-SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%' AND state = 'idle'"""
+SELECT pid FROM pg_stat_activity
+WHERE datname = current_database() AND (query LIKE 'LISTEN%' OR query = 'SELECT 1') AND state = 'idle'"""
 # A database that has just come back judges nobody for ten seconds.
 IS_OLD_ENOUGH = "SELECT pg_postmaster_start_time() < now() - interval '10 seconds'"
 

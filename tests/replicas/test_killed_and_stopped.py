@@ -13,7 +13,7 @@ from tests.conftest import run_on
 from tests.replicas.processes import IS_OLD_ENOUGH, Replica, ask, two_replicas, wait_for
 from tests.server import Json, elapsed, places, soon, types, until
 
-TAKE_OVER = 10.0
+TAKE_OVER = 30.0  # seconds, of a machine that has much else to do; on another it takes less than ten
 HAS_NOT_BEATEN = "UPDATE replicas SET beat_at = now() - interval '7 seconds' WHERE id = '{}'"
 OWNERS = "SELECT DISTINCT owner FROM turns WHERE session_id = $1"
 

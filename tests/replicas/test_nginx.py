@@ -63,27 +63,28 @@ def configuration(home: Path, port: int, replicas: tuple[Replica, Replica], with
     return f"daemon off;\npid {home}/pid;\nerror_log {home}/log;\n{text}"
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
 @asynccontextmanager
 async def behind_nginx(
     parent: Path, replicas: tuple[Replica, Replica], *, without: str = ""
 ) -> AsyncIterator[Client]:
-    """A client of an nginx before these replicas, which runs as an ordinary user."""
-    port = free_port()
-    home = parent / str(port)
-    home.mkdir()
-    home.chmod(0o777)
-    (home / "conf").write_text(configuration(home, port, replicas, without))
-    process = await asyncio.create_subprocess_exec(
-        NGINX, "-c", home / "conf", "-p", home, "-e", home / "log",
-        stderr=PIPE, user="nobody" if os.geteuid() == 0 else None,
-    )  # fmt: skip
+    """A client of an nginx before these replicas, which runs as an ordinary user.
+
+    It inherits its listening socket, as in an upgrade of nginx: of a port that is looked for, then closed, somebody
+    else may be quicker to make use.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port, fd = int(listener.getsockname()[1]), listener.fileno()
+        home = parent / str(port)
+        home.mkdir()
+        home.chmod(0o777)
+        (home / "conf").write_text(configuration(home, port, replicas, without))
+        process = await asyncio.create_subprocess_exec(
+            NGINX, "-c", home / "conf", "-p", home, "-e", home / "log",
+            env={**os.environ, "NGINX": f"{fd};"}, pass_fds=(fd,),
+            stderr=PIPE, user="nobody" if os.geteuid() == 0 else None,
+        )  # fmt: skip
     try:
-        await until(lambda: process.returncode is not None or is_open(port))
+        await until(lambda: process.returncode is not None or (home / "pid").exists())
         assert process.returncode is None, (await process.communicate())[1].decode()
         async with AsyncExitStack() as stack:
             yield await Remote(f"http://127.0.0.1:{port}", stack).client()
@@ -91,11 +92,6 @@ async def behind_nginx(
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)
         await soon(process.communicate())
-
-
-def is_open(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture(scope="module")

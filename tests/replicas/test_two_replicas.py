@@ -35,6 +35,8 @@ async def hinted(embedded_server: Server) -> AsyncIterator[Pair]:
     async with own_database(embedded_server) as url, AsyncExitStack() as stack:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(wiring, "WATCH_INTERVAL", 3600.0)
+            # Nor do they look for each other, who after a long pause of this process would seem to be gone.
+            patch.setattr(signals, "LOOK", 3600.0)
             found = await stack.enter_async_context(pair_of_replicas(url))
         yield found
 

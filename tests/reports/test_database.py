@@ -25,6 +25,7 @@ from app.postgres.migrations import current, migrate, newest
 from app.postgres.pool import Connection, _prepare
 from tests.conftest import Server, own_database, run_on
 from tests.log.storing import draft, keyed
+from tests.replicas.processes import LISTENERS
 from tests.reports.machine import ROOT
 from tests.server import (
     COMPLETED,
@@ -44,7 +45,6 @@ from tests.server import (
 WAITING = (
     "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 )
-LISTENERS = "SELECT pid FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND datname = current_database()"
 
 
 async def ask(url: str, query: str, *arguments: object) -> Any:
@@ -139,17 +139,19 @@ async def test_d21_pages_neither_skip_nor_repeat_while_events_are_added(client: 
     count, of_page = 3_000, 100
     session_id = await client.session(saying(*({"type": "note", "n": n} for n in range(count))))
     await client.query(session_id)
-    is_read = asyncio.Event()
+    is_read, has_begun = asyncio.Event(), asyncio.Event()
 
     async def goes_on(_: Scope, __: Prompt) -> AsyncIterator[AgentEvent]:
         while not is_read.is_set():
             yield {"type": "later"}
+            has_begun.set()
             await asyncio.sleep(0.002)
         yield COMPLETED
 
     before = await client.events(session_id, deltas=False)
     client.server.agent.in_session[session_id] = goes_on
     query = asyncio.create_task(client.query(session_id))
+    await soon(has_begun.wait())
     newest_first = await _read_backwards(client, session_id, of_page)
     by_offset = await _read_by_offset(client, session_id, of_page, len(before))
     is_read.set()
@@ -203,15 +205,12 @@ async def test_d24_streams_hold_no_connection_of_the_database(embedded_server: S
             readers = server.parts.parts.readers
             assert len(readers) == 200
             await until(lambda: server.parts.pool.in_use <= 1)  # the one that looks after things now and then
-            slowest = 0.0
+            # Without a connection to be had they would wait for one, and fail.
             for number in range(50):
-                since = time.monotonic()
                 assert (await client.status(sessions[number % 20]))["state"] == "idle"
                 assert (await client.append(sessions[number % 20], "note")).status_code == 201
-                slowest = max(slowest, elapsed(since))
             await soon(asyncio.gather(*(stream.upto("note") for stream in streams)))
             assert len(readers) == 200
-    assert slowest < 1
 
 
 async def test_d28_the_pool_recovers_whenever_postgres_is_killed() -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -19,13 +18,13 @@ from tests.log.storing import memory_stores
 from tests.reports.machine import ROOT, cut, running
 from tests.server import (
     COMPLETED,
+    PATIENCE,
     Client,
     Json,
     Script,
     Serving,
     Step,
     Stream,
-    elapsed,
     places,
     said,
     saying,
@@ -134,7 +133,7 @@ async def ask_and_hang_up(client: Client, session_id: str, way: str, step: Step,
             cut(socket.connection.transport.get_extra_info("socket").dup())
             socket.connection.transport.abort()
         return
-    async with httpx.AsyncClient(base_url=client.server.url) as own:
+    async with httpx.AsyncClient(base_url=client.server.url, timeout=PATIENCE) as own:
         asking = asyncio.create_task(own.post(f"/api/v1/sessions/{way}", json=body))
         await soon(step.reached.wait())
         asking.cancel()
@@ -170,28 +169,33 @@ async def test_d04_a_page_that_is_reloaded_loses_nothing_of_its_turn(client: Cli
 # ── one at a time ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("on_busy", ["reject", "queue", "interrupt"])
-async def test_d11_of_twenty_queries_at_once_no_two_runs_overlap(client: Client, on_busy: str) -> None:
+@pytest.mark.parametrize(("on_busy", "refused"), [("reject", 19), ("queue", 3), ("interrupt", 0)])
+async def test_d11_of_twenty_queries_at_once_no_two_runs_overlap(
+    client: Client, on_busy: str, refused: int
+) -> None:
     """google/adk-python#4751: two runs in one session interleaved and spoiled its history."""
+    all_are_there = asyncio.Event()
 
     async def some_words(_: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
+        await all_are_there.wait()
         for number in range(5):
             yield said(f"{prompt['text']}.{number} ")
             await asyncio.sleep(0)
         yield COMPLETED
 
     session_id = await client.session(some_words)
-    queries = (client.query(session_id, str(n), onBusy=on_busy) for n in range(20))
+    queries = [asyncio.create_task(client.query(session_id, str(n), onBusy=on_busy)) for n in range(20)]
+    await until(lambda: sum(query.done() for query in queries) >= refused)
+    all_are_there.set()
     answers = await asyncio.gather(*queries)
     events = await client.events(session_id)
 
     runs = runs_of(events)
     statuses = [answer.status_code for answer in answers]
-    if on_busy == "reject":
-        assert set(statuses) == {200, 409}
-    else:
-        assert set(statuses) == {200, 429}
-        assert statuses.count(429) <= 3, "one runs and sixteen wait"
+    assert set(statuses) <= {200, 409 if on_busy == "reject" else 429}
+    assert refused <= statuses.count(409) + statuses.count(429) <= max(refused, 3), (
+        "one runs and sixteen wait"
+    )
     assert len(runs) == statuses.count(200)
     assert len({run[1]["data"]["turnId"] for run in runs}) == len(runs)
     for run in runs:
@@ -411,19 +415,23 @@ async def test_d26_a_turn_whose_server_was_killed_is_ended_by_the_next_start(
     """bytedance/deer-flow#1087: after a crash old runs stayed `running` and blocked new ones."""
     home = tmp_path_factory.mktemp("d26")
     settings: Json = {"data_dir": home, "agent": "tests.reports.agents:patient"}
-    async with running(**settings) as (process, url), httpx.AsyncClient(base_url=url) as http:
+    async with (
+        running(**settings) as (process, url),
+        httpx.AsyncClient(base_url=url, timeout=PATIENCE) as http,
+    ):
         of_session = {"sessionId": (await http.post("/api/v1/sessions/create")).json()["sessionId"]}
         body = of_session | {"query": "wait"}
         async with http.stream("POST", "/api/v1/sessions/query/stream", json=body) as response:
             await Stream(response).upto("assistant_message_delta")
             process.kill()
             await soon(process.wait())
-    async with running(**settings) as (process, url), httpx.AsyncClient(base_url=url) as http:
+    async with (
+        running(**settings) as (process, url),
+        httpx.AsyncClient(base_url=url, timeout=PATIENCE) as http,
+    ):
         status = await http.get("/api/v1/sessions/status", params=of_session)
         log = await http.get("/api/v1/sessions/events", params=of_session)
-        since = time.monotonic()
         answer = await http.post("/api/v1/sessions/query", json=of_session | {"query": "hi"})
-        took = elapsed(since)
         process.terminate()
         await soon(process.wait())
 
@@ -434,7 +442,6 @@ async def test_d26_a_turn_whose_server_was_killed_is_ended_by_the_next_start(
     assert (events[-2]["data"]["code"], events[-2]["data"]["recoverable"]) == ("server_restarted", True)
     assert events[-1]["data"]["status"] == "interrupted"
     assert answer.json()["response"] == "hello"
-    assert took < 2
 
 
 # ── the same key is the same turn ────────────────────────────────────────────────────────────────────────────────────

@@ -24,7 +24,8 @@ async def patient(_: Scope, __: Prompt) -> AsyncIterator[AgentEvent]:
 
 
 async def blocking(_: Scope, __: Prompt) -> AsyncIterator[AgentEvent]:
-    """Says something, then blocks the loop."""
+    """Says something, lets it be sent, says so on the terminal and blocks the loop."""
     yield {"type": "text", "delta": "busy"}
     await asyncio.sleep(0.2)
+    print("blocked", flush=True)  # noqa: T201 - the test is another process
     time.sleep(3600)  # noqa: ASYNC251 - that is the point

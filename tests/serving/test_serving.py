@@ -27,6 +27,7 @@ GRACE = 2.0
 IN_TIME = 20.0  # seconds, of a machine that has much else to do
 STARTS = 60.0
 SERVE = "import sys; from app.serving import serve; from app.settings import Settings; sys.exit(serve(Settings()))"
+BLOCKED = b"blocked\n"
 ADDRESS = re.compile(rb"http://127\.0\.0\.1:(\d+)")
 
 
@@ -106,12 +107,11 @@ async def close_code(connection: ClientConnection) -> int | None:
         return error.rcvd.code if error.rcvd else None
 
 
-async def answers(client: httpx.AsyncClient) -> bool:
-    """Whether the server's loop runs."""
-    try:
-        return (await client.get("/healthz", timeout=1)).status_code == 200
-    except httpx.TimeoutException:
-        return False
+async def asked_until_not_busy(client: httpx.AsyncClient, body: dict[str, str]) -> httpx.Response:
+    """Ask again and again while a turn runs: the answer of a server that has begun to stop, or the turn's own."""
+    while (answer := await client.post("/api/v1/sessions/query", json=body)).status_code == 409:
+        pass
+    return answer
 
 
 async def test_a_sigterm_under_load_ends_all_in_order(database: str) -> None:
@@ -137,19 +137,21 @@ async def test_a_sigterm_under_load_ends_all_in_order(database: str) -> None:
         for stream in streams:
             await stream.upto("assistant_message_delta")
         sockets = [
-            await stack.enter_async_context(connect(f"{url.replace('http', 'ws', 1)}/ws", proxy=None))
+            await stack.enter_async_context(
+                connect(f"{url.replace('http', 'ws', 1)}/ws", proxy=None, open_timeout=PATIENCE)
+            )
             for _ in range(10)
         ]
         for each in sockets:
             await each.send(f'{{"type":"join_session","sessionId":"{session_id}"}}')
             await soon(each.recv())
 
+        asking = asyncio.create_task(asked_until_not_busy(client, body))
         since = time.monotonic()
         process.send_signal(signal.SIGTERM)
         ends = await asyncio.gather(*(read_to_the_end(stream) for stream in streams))
         codes = await asyncio.gather(*(close_code(each) for each in sockets))
-        while (late := await client.post("/api/v1/sessions/query", json=body)).status_code == 409:
-            pass
+        late = await soon(asking)
         answer = await soon(query)
         code = await gone(process, since)
 
@@ -169,7 +171,10 @@ async def test_a_sigterm_under_load_ends_all_in_order(database: str) -> None:
 
 
 async def test_an_idle_server_stops_at_once(database: str) -> None:
-    async with running(database) as (process, url), httpx.AsyncClient(trust_env=False) as client:
+    async with (
+        running(database) as (process, url),
+        httpx.AsyncClient(trust_env=False, timeout=PATIENCE) as client,
+    ):
         assert (await client.get(f"{url}/readyz")).status_code == 200
         since = time.monotonic()
         process.send_signal(signal.SIGINT)
@@ -210,7 +215,8 @@ async def test_an_agent_that_blocks_the_loop_does_not_keep_the_process(database:
             "POST", "/api/v1/sessions/query/stream", json={"sessionId": session_id, "query": "x"}
         ) as response:
             await Stream(response).upto("assistant_message_delta")
-            while await answers(client):
+            assert process.stdout is not None
+            while await soon(process.stdout.readline()) != BLOCKED:
                 pass
             since = time.monotonic()
             process.send_signal(signal.SIGTERM)

@@ -118,9 +118,11 @@ def lives(pid: int) -> bool:
 
 
 @asynccontextmanager
-async def started(home: Path, agent: str = "tests.serving.agents:patient") -> AsyncIterator[Parent]:
+async def started(
+    home: Path, agent: str = "tests.serving.agents:patient", grace: float = GRACE
+) -> AsyncIterator[Parent]:
     """The parent, once it has said where it serves; killed with its workers if they are still there at the end."""
-    environment = {**os.environ, "TARKO_DATA_DIR": str(home), "TARKO_DRAIN_GRACE": str(GRACE)}
+    environment = {**os.environ, "TARKO_DATA_DIR": str(home), "TARKO_DRAIN_GRACE": str(grace)}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "app.cli", "serve", agent, "--workers", str(WORKERS), "--port", "0",
         cwd=ROOT, env=environment, stdout=PIPE,
@@ -221,7 +223,7 @@ async def test_workers_that_are_just_starting_stop_with_their_parent(home: Path)
 
 
 async def test_a_second_signal_ends_all_at_once(home: Path) -> None:
-    async with started(home, "tests.serving.agents:stubborn") as parent:
+    async with started(home, "tests.serving.agents:stubborn", grace=60) as parent:
         _, _, stream = await parent.begin()
         workers = parent.workers()
         parent.process.terminate()
@@ -237,7 +239,9 @@ async def test_a_second_signal_ends_all_at_once(home: Path) -> None:
 def is_draining(port: int) -> bool:
     """Whether a worker, any of them, says so, or none answers any more."""
     try:
-        return httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False).status_code == 503
+        return (
+            httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False, timeout=STARTS).status_code == 503
+        )
     except httpx.HTTPError:
         return True
 

