@@ -269,8 +269,7 @@ async def test_d23_a_socket_that_never_reads_costs_no_memory_and_is_closed(embed
         async with quiet(server, session_id):
             with_one = await turn()
             assert len(registry) == 1
-        # The slower the database is, the larger are the pages that the window and the reader hold.
-        assert with_one - without < 36 * MIB
+        assert with_one - without < 24 * MIB
 
         object.__setattr__(server.parts.parts, "send_timeout", 0.5)
         async with quiet(server, session_id) as nobody:
