@@ -18,11 +18,12 @@ from app.log import session_log, writers
 from app.log.session_log import Page, SessionLog
 from app.log.store import Slice
 from app.postgres.exchange_store import PostgresExchangeStore
+from app.transport.readers import Registration
 from app.turns.stops import Stops
 from tests.a2a.calling import Caller, accumulated, message_ids, state_of, status_text, texts_of
 from tests.a2a.test_contract import asking, plays, waiting
 from tests.conftest import Server, own_database
-from tests.server import COMPLETED, Client, Json, Step, said, saying, serving, soon, types, until
+from tests.server import COMPLETED, PATIENCE, Client, Json, Step, said, saying, serving, soon, types, until
 
 
 async def paused(caller: Caller) -> Json:
@@ -260,20 +261,25 @@ async def test_a_stream_whose_task_cannot_be_read_at_its_end_just_ends(
     assert (events[-1][0], state_of(events[-1][1])) == ("status", "completed")
 
 
-async def test_a_paused_tasks_heartbeat_is_no_new_question(new_caller: Caller) -> None:
+def reader_of(client: Client, task: Json) -> Registration:
+    """The reader of the task's session; those of other tests may still be there."""
+    readers = client.server.parts.a2a.readers
+    [reader] = [each for each in readers._open if each.outlet._log.session_id == task["contextId"]]
+    return reader
+
+
+async def test_a_paused_tasks_heartbeat_is_no_new_question(client: Client, new_caller: Caller) -> None:
     """A status that asks, but without its question, would be another one that cannot be shown."""
-    parts = new_caller.client.server.parts.a2a
     task = await paused(new_caller)
     async with new_caller.subscribe(task["id"]) as told:
         await told.first()
-        [reader] = [r for r in parts.readers._open if r.patience == parts.heartbeat]
+        reader = reader_of(client, task)
         assert callable(reader.ping)
         assert reader.ping()["body"] == b": ping\n\n"
         await new_caller.cancel(task["id"])
 
 
 async def test_a_heartbeat_says_the_state_that_was_told_last(client: Client, new_caller: Caller) -> None:
-    parts = client.server.parts.a2a
     task = await paused(new_caller)
     step = Step()
     plays(client, "Aarhus", waiting(step))
@@ -281,7 +287,7 @@ async def test_a_heartbeat_says_the_state_that_was_told_last(client: Client, new
         await told.first()
         answering = asyncio.create_task(new_caller.send("Aarhus", taskId=task["id"]))
         await told.until("status", "working")
-        [reader] = [r for r in parts.readers._open if r.patience == parts.heartbeat]
+        reader = reader_of(client, task)
         assert callable(reader.ping)
         assert b'"TASK_STATE_WORKING"' in reader.ping()["body"]
         step.passed.set()
@@ -298,13 +304,12 @@ async def test_a_stream_that_has_ended_leaves_nothing_behind(client: Client, new
 
 
 async def test_a_stream_that_is_broken_off_does_not_look_complete(client: Client, new_caller: Caller) -> None:
-    parts = client.server.parts.a2a
     step = Step()
     plays(client, "cut off", waiting(step))
     async with new_caller.send_stream("cut off") as told:
+        task = (await told.first())[1]
         await told.until("status", "working")
-        [reader] = [r for r in parts.readers._open if r.patience == parts.heartbeat]
-        reader.outlet.close(TimeoutError("too slow"))
+        reader_of(client, task).outlet.close(TimeoutError("too slow"))
         with pytest.raises(httpx.RemoteProtocolError):
             await told.rest()
     step.passed.set()
@@ -408,7 +413,7 @@ async def test_a_large_answer_to_a_slow_reader_is_held_by_its_place_alone(
     ):
         first = await told.first()
         task = first[1]
-        [outlet] = [r.outlet for r in parts.readers._open if r.outlet._log.session_id == task["contextId"]]
+        outlet = reader_of(client, task).outlet
         log = outlet._log
         async with aclosing(log.follow(0)) as pages:
             async for page in pages:
@@ -427,7 +432,7 @@ async def test_a_drain_ends_the_streams_of_questions_and_waits_for_those_of_turn
     embedded_server: Server,
 ) -> None:
     step = Step()
-    async with own_database(embedded_server) as url, serving(url) as server:
+    async with own_database(embedded_server) as url, serving(url, drain_grace=PATIENCE) as server:
         caller = Caller(await server.client())
         task = await paused(caller)
         plays(caller.client, "run", waiting(step))

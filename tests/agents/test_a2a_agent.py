@@ -93,8 +93,17 @@ async def made() -> AsyncIterator[Made]:
 
 
 async def said(agent: A2AAgent, scope: Scope = SCOPE, prompt: Prompt = PROMPT) -> list[AgentEvent]:
+    return await listening(agent, [], scope, prompt)
+
+
+async def listening(
+    agent: A2AAgent, events: list[AgentEvent], scope: Scope = SCOPE, prompt: Prompt = PROMPT
+) -> list[AgentEvent]:
+    """All events, which are added to the list as they come."""
     async with asyncio.timeout(60):
-        return [event async for event in agent.invoke(scope, prompt)]
+        async for event in agent.invoke(scope, prompt):
+            events.append(event)  # noqa: PERF401 - each counts as soon as it comes
+    return events
 
 
 both = pytest.mark.parametrize("version", ["1.0", "0.3"])
@@ -486,28 +495,42 @@ async def test_where_nobody_answers_the_turn_fails(made: Made) -> None:
 
 
 @both
-async def test_silence_is_a_lost_connection(version: str, made: Made) -> None:
+async def test_silence_is_a_lost_connection(
+    version: str, made: Made, pass_time: Callable[[float], None]
+) -> None:
     async with A2APeer(STEPS, version, hold=3) as peer:
-        invoked = asyncio.create_task(said(made(peer, silence=0.1)))
-        await asyncio.wait_for(peer.held.wait(), 60)
+        events: list[AgentEvent] = []
+        invoked = asyncio.create_task(listening(made(peer, silence=20), events))
+        await until(lambda: len(events) > 1)
         peer.hold = None
         peer.finishes = True
+        pass_time(21)
         assert heard(await invoked) == (TEXT, COMPLETED)
 
 
 @both
 async def test_an_ending_that_never_comes_fails_the_turn_and_cancels_the_task(
-    version: str, made: Made
+    version: str, made: Made, pass_time: Callable[[float], None]
 ) -> None:
     async with A2APeer(STEPS, version, hold=3) as peer:
-        ending = (await said(made(peer, silence=0.03, deadline=0.15)))[-1]
+        events: list[AgentEvent] = []
+        invoked = asyncio.create_task(listening(made(peer, silence=20, deadline=0.15), events))
+        await until(lambda: len(events) > 1)
+        pass_time(21)
+        ending = (await invoked)[-1]
         assert (ending["code"], ending["retryable"]) == ("remote_silent", True)
         assert peer.canceled.is_set()
 
 
-async def test_a_stream_that_only_stays_alive_is_silent(made: Made) -> None:
+async def test_a_stream_that_only_stays_alive_is_silent(
+    made: Made, pass_time: Callable[[float], None]
+) -> None:
     async with A2APeer([*STEPS[:3], Step(is_endless=True), *STEPS[3:]], finishes=True) as peer:
-        assert heard(await said(made(peer, silence=0.05))) == (TEXT, COMPLETED)
+        events: list[AgentEvent] = []
+        invoked = asyncio.create_task(listening(made(peer, silence=20), events))
+        await until(lambda: len(events) > 1)
+        pass_time(21)
+        assert heard(await invoked) == (TEXT, COMPLETED)
 
 
 async def test_an_agent_that_tells_nothing_of_its_tasks_leaves_the_outcome_unknown(made: Made) -> None:

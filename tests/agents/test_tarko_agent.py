@@ -99,8 +99,17 @@ async def made() -> AsyncIterator[Made]:
 
 
 async def said(agent: TarkoAgent, scope: Scope | None = None, prompt: Prompt = PROMPT) -> list[AgentEvent]:
+    return await listening(agent, [], scope, prompt)
+
+
+async def listening(
+    agent: TarkoAgent, events: list[AgentEvent], scope: Scope | None = None, prompt: Prompt = PROMPT
+) -> list[AgentEvent]:
+    """All events, which are added to the list as they come."""
     async with asyncio.timeout(60):
-        return [event async for event in agent.invoke(scope or {"session": "s", "turn": "turn_1"}, prompt)]
+        async for event in agent.invoke(scope or {"session": "s", "turn": "turn_1"}, prompt):
+            events.append(event)  # noqa: PERF401 - each counts as soon as it comes
+    return events
 
 
 def server_of(dialect: str, **options: Any) -> TarkoServer:
@@ -273,21 +282,30 @@ async def test_the_servers_word_when_to_come_back_is_obeyed(made: Made) -> None:
 
 
 @both
-async def test_silence_is_a_lost_connection(dialect: str, made: Made) -> None:
+async def test_silence_is_a_lost_connection(
+    dialect: str, made: Made, pass_time: Callable[[float], None]
+) -> None:
     # 4: behind a few events. What is held is told by the next stream, or by the history.
     async with server_of(dialect, hold=4) as server:
-        agent = made(server, silence=0.1)
-        invoked = asyncio.create_task(said(agent))
-        await asyncio.wait_for(server.held.wait(), 60)
+        events: list[AgentEvent] = []
+        invoked = asyncio.create_task(listening(made(server, silence=20), events))
+        await until(lambda: len(events) > 1)
         server.hold = None
+        pass_time(21)
         assert heard(await invoked) == SAID
 
 
-async def test_an_ending_that_never_comes_fails_the_turn(made: Made) -> None:
+async def test_an_ending_that_never_comes_fails_the_turn(
+    made: Made, pass_time: Callable[[float], None]
+) -> None:
     async with server_of("nested", hold=4) as server:
-        invoked = asyncio.create_task(said(made(server, silence=0.1, patience=SHORT)))
-        await asyncio.wait_for(server.held.wait(), 60)
+        events: list[AgentEvent] = []
+        invoked = asyncio.create_task(listening(made(server, silence=20), events))
+        await until(lambda: len(events) > 1)
         server.hold = 1
+        pass_time(21)
+        await until(lambda: bool(server.asked_for(FOLLOW)))
+        pass_time(21)
         ending = (await invoked)[-1]
         assert (ending["code"], ending["retryable"]) == ("connection_lost", True)
         assert ending["details"] == f"{server.url} said nothing for too long."
@@ -579,14 +597,23 @@ async def test_an_abort_never_overtakes_the_query(dialect: str, made: Made) -> N
 
 
 @both
-async def test_an_abort_that_is_not_answered_is_waited_for_within_patience(dialect: str, made: Made) -> None:
+async def test_an_abort_that_is_not_answered_is_waited_for_within_patience(
+    dialect: str, made: Made, pass_time: Callable[[float], None]
+) -> None:
     async with server_of(dialect, hold=5) as server:
-        agent = made(server, patience=Patience(losses=0.2, abort=0.05))
+        agent = made(server, patience=Patience(losses=0.2, abort=20))
         server.refusals[ABORT].append(Reply(wait=asyncio.Event()))
-        async with asyncio.timeout(60), aclosing(agent.invoke({"session": "s"}, PROMPT)) as events:  # type: ignore[type-var]
-            await anext(events)
-            await anext(events)
-        assert server.asked_for(ABORT)
+
+        async def leave() -> None:
+            async with asyncio.timeout(60), aclosing(agent.invoke({"session": "s"}, PROMPT)) as events:  # type: ignore[type-var]
+                await anext(events)
+                await anext(events)
+
+        leaving = asyncio.create_task(leave())
+        await until(lambda: bool(server.asked_for(ABORT)))
+        assert not leaving.done()
+        pass_time(21)
+        await leaving
 
 
 async def test_before_anything_was_asked_there_is_nothing_to_abort(made: Made) -> None:

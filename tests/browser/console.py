@@ -54,6 +54,10 @@ class Console:
         """All that the conversation shows, as text."""
         return await self.log.inner_text()
 
+    async def shows(self, text: str) -> None:
+        """Wait until the conversation shows just this, as `shown` tells it."""
+        await expect(self.log).to_have_text(text, use_inner_text=True)
+
 
 async def as_demo(page: Page) -> None:
     """Have the page believe that new sessions are the demo agent's."""

@@ -113,6 +113,16 @@ class Api:
                 if turns == 0:
                     return
 
+    async def told(self, session_id: str, words: str) -> None:
+        """Wait until an event of the session has these words."""
+        stream = self._client.stream(
+            "GET", "/api/v1/sessions/events/stream", params={"sessionId": session_id}
+        )
+        async with stream as response:
+            async for line in response.aiter_lines():
+                if words in line:
+                    return
+
     async def events(self, session_id: str, *, deltas: bool) -> list[dict[str, Any]]:
         """The session's history."""
         parameters = {"sessionId": session_id, "limit": "1000", "deltas": "true" if deltas else "false"}

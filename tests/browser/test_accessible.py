@@ -145,6 +145,7 @@ async def test_the_keyboard_alone_is_enough(page: Page, open_server: ServerProce
     await expect(page.get_by_text("Hm.")).to_be_visible()
     await tab_to(page, "Events", "Shift+Tab")
     await page.keyboard.press("Enter")
+    await expect(page.get_by_role("grid")).to_be_visible()
     await tab_to(page, "Events:")
     await page.keyboard.press("End")
     await expect(page.get_by_role("region", name="Event", exact=True)).to_contain_text("agent_run_end")
@@ -162,7 +163,7 @@ async def test_the_keyboard_alone_is_enough(page: Page, open_server: ServerProce
     await expect(page.get_by_role("dialog")).to_be_visible()
     await page.keyboard.press("Escape")
     await expect(page.get_by_role("dialog")).to_be_hidden()
-    assert await focused(page) == "Delete By keyboard"
+    await expect(page.get_by_role("button", name="Delete By keyboard")).to_be_focused()
     await tab_to(page, "Colours", "Tab")
     await page.keyboard.press("Enter")
     await expect(page.locator("html")).to_have_attribute("data-theme", "light")

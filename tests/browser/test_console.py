@@ -54,11 +54,11 @@ async def test_a_reload_shows_everything_again(
     await console.send("Second")
     turn = await stage.turn()
     await turn.text("two ")
-    await expect(console.answers).to_have_count(2)
+    await expect(console.answers).to_have_text(["one", "two"])
     before = await console.shown()
     await console.page.reload()
     await expect(console.answers).to_have_text(["one", "two"])
-    assert await console.shown() == before
+    await console.shows(before)
     await turn.complete("and three")
     await expect(console.answers).to_have_text(["one", "two and three"])
 
@@ -117,7 +117,7 @@ async def test_a_failed_turn_says_why_and_keeps_what_was_said(
     before = await console.shown()
     await console.page.reload()
     await expect(console.ending("Failed")).to_be_visible()
-    assert await console.shown() == before
+    await console.shows(before)
     assert "Half an ans" in before
 
 
@@ -166,7 +166,7 @@ async def test_a_second_tab_sees_the_same_and_may_stop_it(
     await second.stop_button.click()
     await expect(console.ending("Stopped")).to_be_visible()
     await expect(second.ending("Stopped")).to_be_visible()
-    assert await second.shown() == await console.shown()
+    await second.shows(await console.shown())
 
 
 @over_both

@@ -124,6 +124,7 @@ async def test_who_logs_out_leaves_nothing_for_the_next(
         await tab.wait_for_url("**/login*")
     assert await context.cookies() == []
     await log_in(page, BOB)
+    await expect(page.get_by_role("button", name="Log out bob")).to_be_visible()
     await other.goto(guarded_server.url)
     for tab in (page, other):
         await expect(tab.get_by_role("button", name="Log out bob")).to_be_visible()

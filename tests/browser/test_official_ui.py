@@ -56,13 +56,13 @@ async def test_a_first_message_streams_thinking_tools_and_markdown(
     shown = await ui.answers.all_inner_texts()
     await ui.page.reload()
     await expect(ui.answers.locator("table")).to_contain_text("two")
-    assert await ui.answers.all_inner_texts() == shown
+    await expect(ui.answers).to_have_text(shown, use_inner_text=True)
     await expect(ui.user).to_have_text("What is a log?")
     await ui.is_idle()
 
 
 async def test_a_reload_in_the_middle_shows_the_turn_which_can_be_stopped(
-    ui: OfficialUi, open_server: ServerProcess, stage: Stage
+    ui: OfficialUi, open_server: ServerProcess, stage: Stage, api: Api
 ) -> None:
     await ui.visit(open_server.url)
     await ui.send("A long story")
@@ -71,7 +71,8 @@ async def test_a_reload_in_the_middle_shows_the_turn_which_can_be_stopped(
     await expect(ui.answers).to_have_text("Once upon")
     await ui.reload_into_running()
     await expect(ui.answers).to_have_text("Once upon")
-    await turn.text("a time")
+    await turn.text("a time")  # the UI follows no turn that it has not sent itself, so it does not show this
+    await api.told(await ui.session_id(), "a time")
     await ui.stop_button.click()
     await turn.stopped()
     await ui.is_idle()
@@ -94,7 +95,7 @@ async def test_a_turn_goes_on_through_a_reload_and_is_there_after_the_next(
     await expect(ui.answers).to_have_text("Once")
     await ui.reload_into_running()
     await turn.complete("upon a time")
-    await ui.stop_button.click()  # the UI follows no turn that it has not sent itself, so it does not know
+    await ui.stop_button.click()  # the UI does not know that it has ended
     await ui.is_idle()
     await ui.page.reload()
     await expect(ui.answers).to_have_text("Once upon a time")
@@ -217,7 +218,8 @@ async def test_sessions_are_named_switched_and_deleted(
     await ui.page.get_by_title("Edit task name").locator("visible=true").click()
     name = ui.page.locator("input:visible:not([aria-label])")
     await name.fill("A better name")
-    await name.press("Enter")
+    async with ui.page.expect_response("**/sessions/update"):
+        await name.press("Enter")
     await expect(ui.task("A better name")).to_be_visible()
     await ui.page.reload()
     await ui.open_sidebar()
@@ -225,7 +227,8 @@ async def test_sessions_are_named_switched_and_deleted(
 
     await ui.task("A better name").hover()
     await ui.page.get_by_title("Delete task").locator("visible=true").click()
-    await ui.page.get_by_role("button", name="Delete", exact=True).click()
+    async with ui.page.expect_response("**/sessions/delete"):
+        await ui.page.get_by_role("button", name="Delete", exact=True).click()
     await expect(ui.page.get_by_text("A better name")).to_have_count(0)
     assert first not in [session["id"] for session in await sessions(ui.page, open_server)]
 
@@ -301,6 +304,8 @@ async def test_html_of_an_agent_is_shown_and_runs_no_script(
     await expect(frame.locator("body")).not_to_contain_text("owned")
     assert "owned" not in await ui.page.title()
     await turn.complete("Done.")
+    await ui.is_idle()
+    await ui.page.close()  # what it complains of later would be taken for another fault
     assert problems
     assert all("inline script" in problem for problem in problems)
     problems.clear()

@@ -22,7 +22,8 @@ from tests.conftest import REQUIRE_ALL
 ROOT = Path(__file__).parents[2]
 TYPESCRIPT = ROOT / "clients" / "typescript"
 BASE_MS, LONGEST_MS = 1, 2
-TRIES = 400  # so that a reader whose server has gone with its test ends too
+# More than a server needs to start; and few enough that a reader whose server has gone with its test ends too.
+TRIES = 40_000
 PATIENCE = 60.0
 LINE = 64 * 1024 * 1024
 

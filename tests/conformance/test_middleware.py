@@ -29,6 +29,7 @@ from app.conformance.statements import MIDDLEWARE, named
 from app.conformance.subject import Subject
 
 SHORT = Limits(patience=2, stop=0.3, settle=0.2, quiet=0.05)
+LONG = Limits(patience=60, stop=60, settle=60, quiet=0.05)
 BOUNDS = Bounds(grace=0.1, recancel=0.05, recancels=2, close=0.1, tail=0.1)
 
 
@@ -74,7 +75,7 @@ OURS["all"] = (
 @pytest.mark.parametrize("name", OURS)
 async def test_our_middleware_passes(name: str) -> None:
     wrap, tripping = OURS[name]
-    report = await examine_middleware(wrap, tripping=tripping, limits=SHORT)
+    report = await examine_middleware(wrap, tripping=tripping, limits=LONG)
     assert report.failures == []
     assert (Verdict.SKIP in report.verdicts().values()) == (tripping is None)
 
@@ -82,7 +83,7 @@ async def test_our_middleware_passes(name: str) -> None:
 @pytest.mark.parametrize("name", OURS)
 async def test_an_agent_within_our_middleware_is_as_sound_as_before(name: str) -> None:
     wrap, _ = OURS[name]
-    report = await examine_agent(Subject(lambda: wrap(SOUND[0].make()), limits=SHORT))
+    report = await examine_agent(Subject(lambda: wrap(SOUND[0].make()), limits=LONG))
     assert report.failures == []
     assert Verdict.WARN not in report.verdicts().values(), report
 

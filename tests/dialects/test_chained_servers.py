@@ -260,8 +260,8 @@ async def test_an_abort_behind_fails_the_turn_in_front(chain: Chain) -> None:
     session_id = await chain.session()
     asked = asyncio.create_task(chain.front.query(session_id, "stop"))
     await soon(step.reached.wait())
-    events = await chain.front.events(session_id)
-    [own] = [event["data"]["sessionId"] for event in events if event["type"] == "remote_session"]
+    async with chain.front.stream(session_id) as stream:
+        own = (await stream.upto("remote_session"))[-1]["data"]["sessionId"]
     await chain.behind.abort(own)
     answer = await soon(asked)
     assert (answer.status_code, answer.json()["code"]) == (502, "aborted")

@@ -12,7 +12,7 @@ from app.access.caller import trace_id_of
 from app.agents.contract import AgentEvent
 from app.errors import StorageUnavailable
 from tests.conftest import Server, own_database
-from tests.server import COMPLETED, HEADERS, Client, Step, serving, soon
+from tests.server import COMPLETED, HEADERS, Client, Step, serving, soon, until
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
@@ -45,6 +45,7 @@ async def test_metrics_tell_what_happens(client: Client) -> None:
         during = await readings(client)
         step.passed.set()
         await soon(turn)
+    await until(lambda: client.server.parts.parts.supervisor.running == before["tarko_turns_running"])
     after = await readings(client)
 
     assert during["tarko_turns_running"] == before["tarko_turns_running"] + 1

@@ -486,7 +486,7 @@ async def test_idle_streams_hold_no_database_connections(embedded_server: Server
             for _ in range(30):
                 stream = await stack.enter_async_context(client.stream(session_id))
                 await stream.event()
-            assert server.parts.pool.in_use == 0
+            await until(lambda: server.parts.pool.in_use == 0)
             answers = await asyncio.gather(*(client.status(session_id) for _ in range(20)))
         assert len(answers) == 20
         await until(lambda: len(server.parts.parts.readers) == 0)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.test_readme import ROOT, _serve, environment_of, free_port
+from tests.docs.test_readme import ROOT, _serve, environment_of
 from tests.places import data_directory
 
 _BLOCK = re.compile(r"(?:<!-- exit (\d)[^>]*-->\n\n)?```(python|sh)\n(.*?)```", re.DOTALL)
@@ -67,9 +67,8 @@ def run(command: str, place: Path, port: int) -> "subprocess.CompletedProcess[st
 @contextmanager
 def served(command: str, place: Path, data: Path) -> Iterator[int]:
     """The port of a server that a guide's command started."""
-    port = free_port()
-    environment = environment_of(data, port) | {"PYTHONPATH": str(place)}
-    with contextmanager(_serve)(["bash", "-c", f"exec env {command}"], port, environment, place):
+    environment = environment_of(data) | {"PYTHONPATH": str(place)}
+    with contextmanager(_serve)(["bash", "-c", f"exec env {command}"], environment, place) as port:
         yield port
 
 

@@ -4,10 +4,9 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,37 +23,31 @@ def _blocks(language: str, text: str = TEXT) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def environment_of(data: Path, port: int) -> dict[str, str]:
-    """An environment for a server of its own."""
+def environment_of(data: Path, port: int = 0) -> dict[str, str]:
+    """An environment for a server of its own, on a port that it finds and tells."""
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("TARKO_", "MAKE"))
     }
     return environment | {"TARKO_PORT": str(port), "TARKO_DATA_DIR": str(data)}
 
 
-def iter_until(lines: Iterable[str], words: str) -> Iterator[str]:
-    """The lines up to the one that has these words."""
-    for line in lines:
-        yield line
-        if words in line:
-            return
+def told_port(process: "subprocess.Popen[str]") -> int:
+    """The port that the server tells when it is ready."""
+    assert process.stdout is not None
+    said = []
+    for line in process.stdout:
+        said.append(line)
+        if found := re.search(r"http://127\.0\.0\.1:(\d+)", line):
+            return int(found[1])
+    pytest.fail(f"the server did not start: {said}")
 
 
-def _serve(command: list[str], port: int, environment: dict[str, str], cwd: Path) -> Iterator[int]:
+def _serve(command: list[str], environment: dict[str, str], cwd: Path) -> Iterator[int]:
     process = subprocess.Popen(
         command, cwd=cwd, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
     try:
-        assert process.stdout is not None
-        said = list(iter_until(process.stdout, f"http://127.0.0.1:{port}"))
-        assert f"http://127.0.0.1:{port}" in said[-1], said
-        yield port
+        yield told_port(process)
     finally:
         os.killpg(process.pid, signal.SIGTERM)
         process.communicate(timeout=60)
@@ -65,9 +58,8 @@ def served() -> Iterator[int]:
     """The port of a server that `make run` started."""
     if shutil.which("make") is None:
         pytest.fail("make is needed")
-    port = free_port()
     with data_directory() as data:
-        yield from _serve(["make", "run"], port, environment_of(data, port), ROOT)
+        yield from _serve(["make", "run"], environment_of(data), ROOT)
 
 
 def test_the_two_commands_are_the_readmes() -> None:
@@ -100,12 +92,11 @@ def test_the_agent_of_the_readme_is_served(tmp_path: Path) -> None:
     (source,) = _blocks("python")
     (tmp_path / "my_agent.py").write_text(source)
     (command,) = (block for block in _blocks("sh") if "serve my_agent" in block)
-    port = free_port()
     arguments = command.split()
     arguments[0] = str(ROOT / arguments[0])
     with (
         data_directory() as data,
-        contextmanager(_serve)(arguments, port, environment_of(data, port), tmp_path),
+        contextmanager(_serve)(arguments, environment_of(data), tmp_path) as port,
     ):
         request = urllib.request.Request(
             f"http://127.0.0.1:{port}/api/v1/oneshot/query",

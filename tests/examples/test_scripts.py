@@ -1,6 +1,5 @@
 """The examples that need no browser, run as their first lines say, against the agent in ten lines."""
 
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.test_readme import environment_of
+from tests.docs.test_readme import environment_of, told_port
 from tests.places import data_directory
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -19,15 +18,12 @@ def url() -> Iterator[str]:
     """Where the agent in ten lines is served."""
     with data_directory() as data:
         command = [sys.executable, "-m", "app.cli", "serve", "agent:invoke"]
-        environment = environment_of(data, 0) | {"PYTHONPATH": str(EXAMPLES.parent)}
+        environment = environment_of(data) | {"PYTHONPATH": str(EXAMPLES.parent)}
         with subprocess.Popen(
             command, cwd=EXAMPLES, env=environment, stdout=subprocess.PIPE, text=True
         ) as server:
             try:
-                assert server.stdout is not None
-                found = re.search(r"http://\S+:\d+", server.stdout.readline())
-                assert found is not None
-                yield found[0]
+                yield f"http://127.0.0.1:{told_port(server)}"
             finally:
                 server.terminate()
 

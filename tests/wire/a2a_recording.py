@@ -10,7 +10,7 @@ from typing import Any
 
 from app import __version__
 from app.agents.contract import AgentEvent
-from tests.server import Client, Json, Script, Step, saying, serving, soon
+from tests.server import Client, Json, Script, Step, saying, serving, soon, until
 from tests.wire.recording import TURNS, abort, written
 
 SAMPLES = Path(__file__).parent / "a2a.jsonl"
@@ -75,11 +75,17 @@ async def _abort(client: Client, version: str) -> list[Json]:
     stream, subscribe, _, cancel = NAMES[version]
     streaming = asyncio.create_task(_call(client, version, stream, _message(version, session_id)))
     await soon(step.reached.wait())
+    async with client.stream(session_id) as begun:  # what the subscriber is told first is all of it
+        await begun.upto("tool_execution_start")
     task_id = (await client.status(session_id))["turnId"]
+    open_ones = client.server.parts.parts.readers._open
+
+    def readers() -> int:
+        return sum(each.outlet._log.session_id == session_id for each in open_ones)
+
+    await until(lambda: readers() == 1)
     subscribing = asyncio.create_task(_call(client, version, subscribe, {"id": task_id}))
-    readers = client.server.parts.parts.readers
-    while len(readers) < 2:  # noqa: ASYNC110 - nobody sets an event for it
-        await asyncio.sleep(0.005)
+    await until(lambda: readers() == 2)
     canceled = await _call(client, version, cancel, {"id": task_id})
     late = await _call(client, version, cancel, {"id": task_id})
     return [
