@@ -78,6 +78,16 @@ def test_what_is_no_address_is_refused(url: str) -> None:
         Client(url)
 
 
+def test_a_password_in_the_address_is_sent_and_never_shown(server: ScriptedServer) -> None:
+    with Client(server.url.replace("//", "//ada:lovelace@")) as client:
+        assert client.url == server.url
+        server.script(f"{SESSIONS}/details", answers("what?", 500))
+        with pytest.raises(NotTarko) as told:
+            client.session(SESSION).details()
+    assert server.requests[0].headers["authorization"] == "Basic YWRhOmxvdmVsYWNl"
+    assert str(told.value).startswith(f"{server.url} answers 500")
+
+
 @pytest.mark.parametrize("token", ["tök", "a b", "a\n"])
 def test_a_token_that_no_header_can_carry_is_refused_without_being_told(token: str) -> None:
     with pytest.raises(ValueError, match="printable ASCII") as told:

@@ -39,7 +39,11 @@ _TOKEN = re.compile(r"[!-~]+")
 
 
 class Address:
-    """Where a server is and who asks. Raises ValueError for what is no address or no token."""
+    """Where a server is and who asks. Raises ValueError for what is no address or no token.
+
+    A name and a password in the address are sent (a proxy before the server may ask for them), and never shown: `url`
+    is without them.
+    """
 
     def __init__(self, url: str, token: str | None) -> None:
         try:
@@ -50,7 +54,8 @@ class Address:
             raise ValueError(f"{url!r} is no address of a server: write http://host:port.")
         if token and not _TOKEN.fullmatch(token):
             raise ValueError("A token is printable ASCII without spaces; this one is not.")
-        self.url = str(parsed).rstrip("/")
+        self._url = str(parsed).rstrip("/")
+        self.url = str(parsed.copy_with(userinfo=b"")).rstrip("/")
         self.headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._is_here = parsed.host in ("localhost", "127.0.0.1", "::1")
 
@@ -58,7 +63,7 @@ class Address:
     def http_options(self) -> dict[str, Any]:
         """How httpx is to connect."""
         return {
-            "base_url": self.url,
+            "base_url": self._url,
             "headers": self.headers,
             "timeout": httpx.Timeout(SILENCE, connect=CONNECT_TIMEOUT),
             # Each reader holds a connection for as long as it reads: they must not use up those of the calls.
@@ -68,7 +73,7 @@ class Address:
 
     @property
     def socket_url(self) -> str:
-        return f"ws{self.url.removeprefix('http')}/ws"
+        return f"ws{self._url.removeprefix('http')}/ws"
 
     @property
     def socket_options(self) -> dict[str, Any]:
