@@ -34,6 +34,7 @@ class Proxy:
 
     async def close(self) -> None:
         """Break what is open and wait for it."""
+        self.is_down = True
         self.cut()
         await asyncio.gather(*self._pumps)
 
@@ -54,13 +55,13 @@ class Proxy:
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
         self._open.add(server_writer)
-        upward = asyncio.create_task(self._pump(reader, server_writer), name="to the server")
         try:
-            await self._pump(server_reader, writer, is_downward=True)
+            await asyncio.gather(
+                self._pump(reader, server_writer), self._pump(server_reader, writer, is_downward=True)
+            )
         finally:
             server_writer.transport.abort()
             self._open.discard(server_writer)
-            await upward
 
     async def _pump(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_downward: bool = False
@@ -72,6 +73,8 @@ class Proxy:
                 else:
                     writer.write(chunk)
                     await writer.drain()
+        # Who has gone is gone for the other side, too: also one that was cut off while the server was being connected.
+        writer.close()
 
     async def _spend(self, writer: asyncio.StreamWriter, chunk: bytes) -> None:
         assert self.budget is not None
