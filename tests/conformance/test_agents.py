@@ -62,7 +62,7 @@ async def test_the_openai_agent_passes() -> None:
     ):
         agent = OpenAIChatAgent(model="m", base_url=model.base_url, api_key="k")
         # Its open connections stay, and are waited for once.
-        report = await examine_agent(Subject(lambda: agent, limits=replace(LONG, settle=5)))
+        report = await examine_agent(Subject(lambda: agent, limits=replace(LONG, settle=1)))
         await agent.aclose()
     assert report.failures == []
 
