@@ -3,8 +3,8 @@
 The process tells what it finds as it goes, and beats while its event loop is free. When it falls silent it is asked
 where it is, ended, and the statement that it was at has failed; likewise when it dies, takes too much memory or meddles
 with what the two say to each other. The statements that are left are tried in a new process, until that has happened
-`MOST_ENDS` times. What the agent prints is dropped. What it started ends with it, also what went into a session of its
-own: every process inherits a mark in its environment.
+`MOST_ENDS` times. What the agent prints is dropped. What it started ends with it: it is known by its group, and what went
+into a session of its own by a mark in the environment that it inherits.
 """
 
 import contextlib
@@ -32,6 +32,7 @@ from app.errors import AgentLoadError
 LOADING = 60.0
 MOST_ENDS = 3
 _A_LAST_WORD = 0.5
+_MOST_ENDING = 5.0
 _LOOK = 0.2
 _OF_THE_FREE_MEMORY = 0.75
 _MARK = "CONFORMANCE_MARK"
@@ -169,25 +170,32 @@ def _where(process: "subprocess.Popen[bytes]", said: Any) -> str:
 
 
 def _end(process: "subprocess.Popen[bytes]", mark: str) -> None:
-    """End it and what it started; none of them runs on return."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    while left := [each for each in psutil.process_iter() if _was_started(each, process.pid, mark)]:
+    """End it and what it started, which then runs no more, but for what this process may not end."""
+    if process.returncode is None:
+        for kill in (os.kill, os.killpg):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                kill(process.pid, signal.SIGKILL)
+    deadline = time.monotonic() + _MOST_ENDING
+    while left := [each for each in psutil.process_iter() if _was_started(each, process, mark)]:
         for each in left:
             with contextlib.suppress(psutil.Error):
                 each.kill()
         psutil.wait_procs(left, timeout=_A_LAST_WORD)
-    process.wait()  # the last of all: until then its number, which is its group's, is nobody else's
+        if time.monotonic() > deadline:
+            break
+    process.wait()
 
 
-def _was_started(process: psutil.Process, group: int, mark: str) -> bool:
-    """Whether the process with the number `group` started it, and it still runs."""
-    try:
-        if process.pid == group or process.status() == psutil.STATUS_ZOMBIE:
+def _was_started(found: psutil.Process, by: "subprocess.Popen[bytes]", mark: str) -> bool:
+    """Whether it was started by this process and still runs."""
+    with contextlib.suppress(psutil.Error, OSError):
+        if found.pid == by.pid or found.status() == psutil.STATUS_ZOMBIE:
             return False
-        return os.getpgid(process.pid) == group or process.environ().get(_MARK) == mark
-    except (psutil.Error, OSError):
-        return False
+        # Until it is waited for, its number, which is its group's, is nobody else's.
+        if by.returncode is None and os.getpgid(found.pid) == by.pid:
+            return True
+        return found.environ().get(_MARK) == mark
+    return False
 
 
 def _path() -> str:

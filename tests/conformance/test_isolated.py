@@ -11,7 +11,17 @@ import pytest
 
 from app.agents.contract import AgentEvent, Prompt, Scope
 from app.agents.demo import DemoAgent
-from app.conformance import AGENT, Conversation, Job, Limits, Subject, Verdict, check_isolated, examine
+from app.conformance import (
+    AGENT,
+    Conversation,
+    Job,
+    Limits,
+    Subject,
+    Verdict,
+    check_isolated,
+    examine,
+    isolated,
+)
 from app.conformance.gallery.exhibit import Acting
 from app.conformance.gallery.misbehaving import swallows_every_cancel
 from app.conformance.remote import InvokedAgent, TarkoAgent
@@ -161,6 +171,20 @@ def test_what_an_agent_started_ends_with_it(agent: str, tmp_path: Path) -> None:
     started = (tmp_path / "started").read_text().split()
     assert started
     assert not [pid for pid in started if is_running(int(pid))]
+
+
+def test_what_may_not_be_ended_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(process: psutil.Process) -> None:
+        raise psutil.AccessDenied(process.pid)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(psutil.Process, "kill", refuses)
+        patch.setattr(isolated, "_MOST_ENDING", 0)
+        check_isolated(Job("deaf_agent:starts_a_session", limits=LIMITS), AGENT[:1]).raise_for_failures()
+    started = [psutil.Process(int(pid)) for pid in (tmp_path / "started").read_text().split()]
+    assert started
+    for process in started:
+        process.kill()
 
 
 def test_an_agent_that_can_not_be_loaded_is_an_error() -> None:
