@@ -1,8 +1,9 @@
 """The blocking and the asynchronous client against a scripted server: what they send, and what each answer means."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, aclosing, contextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, aclosing, contextmanager
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from tarko_client import (
     Refused,
     TurnFailed,
 )
-from tarko_client.exchange import frame_on_socket, refusal
+from tarko_client.exchange import Address, frame_on_socket, refusal
 from tarko_client.link import Backoff
 from tarko_client.request import CREATE, DETAILS, EVENTS_STREAM, QUERY_STREAM, SESSIONS
 from tests.commands.scripted_server import (
@@ -78,14 +79,48 @@ def test_what_is_no_address_is_refused(url: str) -> None:
         Client(url)
 
 
-def test_a_password_in_the_address_is_sent_and_never_shown(server: ScriptedServer) -> None:
-    with Client(server.url.replace("//", "//ada:lovelace@")) as client:
-        assert client.url == server.url
-        server.script(f"{SESSIONS}/details", answers("what?", 500))
-        with pytest.raises(NotTarko) as told:
-            client.session(SESSION).details()
-    assert server.requests[0].headers["authorization"] == "Basic YWRhOmxvdmVsYWNl"
+@pytest.mark.parametrize("connected", [blocking, asynchronous])
+def test_a_password_in_the_address_is_sent_and_never_shown(
+    connected: Callable[[str], AbstractContextManager[Ask]],
+    server: ScriptedServer,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    server.script(f"{SESSIONS}/details", answers("what?", 500))
+    with connected(server.url.replace("//", "//ada:love%40lace@")) as ask, pytest.raises(NotTarko) as told:
+        ask("details")
+    assert server.requests[0].headers["authorization"] == "Basic YWRhOmxvdmVAbGFjZQ=="
     assert str(told.value).startswith(f"{server.url} answers 500")
+    assert f"GET {server.url}" in caplog.text
+    assert "lace" not in caplog.text
+
+
+def test_a_socket_is_told_the_same_name_and_password() -> None:
+    address = Address("https://ada:lovelace@h/deep/?a#b", None)
+    assert (address.url, address.socket_url) == ("https://h/deep", "wss://h/deep/ws")
+    assert address.socket_options["additional_headers"] == {"Authorization": "Basic YWRhOmxvdmVsYWNl"}
+
+
+def test_a_token_and_a_password_are_one_too_many() -> None:
+    with pytest.raises(ValueError, match="not both") as told:
+        Client("http://ada:lovelace@h", "token")
+    assert "lovelace" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://a:se/cret@h",
+        "http://a:se#cret@h",
+        "http://a:se?cret@h",
+        "ftp://a:cret@h",
+        "http://a:cret@h:99999",
+    ],
+)
+def test_a_password_in_what_is_no_address_is_not_shown(url: str) -> None:
+    with pytest.raises(ValueError, match="is no address") as told:
+        Client(url)
+    assert "cret" not in str(told.value)
 
 
 @pytest.mark.parametrize("token", ["tök", "a b", "a\n"])

@@ -2,6 +2,7 @@
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -36,13 +37,13 @@ _THIS_MACHINE = ("localhost", "127.0.0.1", "[::1]")
 _BETWEEN = (429, 502, 503, 504)
 _LAST_PORT = 65535
 _TOKEN = re.compile(r"[!-~]+")
+_CREDENTIALS = re.compile(r"//.*@", re.DOTALL)
 
 
 class Address:
-    """Where a server is and who asks. Raises ValueError for what is no address or no token.
+    """Where a server is and who asks. Raises ValueError for no address, for no token, and for both a token and a name.
 
-    A name and a password in the address are sent (a proxy before the server may ask for them), and never shown: `url`
-    is without them.
+    A name and a password in the address are sent, instead of a token, and never shown: `url` is without them.
     """
 
     def __init__(self, url: str, token: str | None) -> None:
@@ -51,19 +52,27 @@ class Address:
         except httpx.InvalidURL:
             parsed = httpx.URL()
         if parsed.scheme not in ("http", "https") or not parsed.host or (parsed.port or 0) > _LAST_PORT:
-            raise ValueError(f"{url!r} is no address of a server: write http://host:port.")
+            raise ValueError(
+                f"{_CREDENTIALS.sub('//…@', url)!r} is no address of a server: write http://host:port."
+            )
         if token and not _TOKEN.fullmatch(token):
             raise ValueError("A token is printable ASCII without spaces; this one is not.")
-        self._url = str(parsed).rstrip("/")
-        self.url = str(parsed.copy_with(userinfo=b"")).rstrip("/")
+        if token and parsed.userinfo:
+            raise ValueError(
+                "The server is told either a token or the address's name and password, not both."
+            )
+        self.url = str(parsed.copy_with(userinfo=b"", query=None, fragment=None)).rstrip("/")
         self.headers = {"Authorization": f"Bearer {token}"} if token else {}
+        if parsed.userinfo:
+            said = b64encode(f"{parsed.username}:{parsed.password}".encode()).decode()
+            self.headers = {"Authorization": f"Basic {said}"}
         self._is_here = parsed.host in ("localhost", "127.0.0.1", "::1")
 
     @property
     def http_options(self) -> dict[str, Any]:
         """How httpx is to connect."""
         return {
-            "base_url": self._url,
+            "base_url": self.url,
             "headers": self.headers,
             "timeout": httpx.Timeout(SILENCE, connect=CONNECT_TIMEOUT),
             # Each reader holds a connection for as long as it reads: they must not use up those of the calls.
@@ -73,7 +82,7 @@ class Address:
 
     @property
     def socket_url(self) -> str:
-        return f"ws{self._url.removeprefix('http')}/ws"
+        return f"ws{self.url.removeprefix('http')}/ws"
 
     @property
     def socket_options(self) -> dict[str, Any]:

@@ -157,7 +157,7 @@ function addressOf(url: string): string {
     // told below
   }
   if (!found || !/^https?:$/.test(found.protocol) || found.username || found.password) {
-    throw new TypeError(`${JSON.stringify(url)} is no address of a server: write http://host:port.`);
+    throw new TypeError(`${JSON.stringify(url.replace(/\/\/.*@/s, "//…@"))} is no address of a server: write http://host:port.`);
   }
   return (found.origin + found.pathname).replace(/\/+$/, "");
 }

@@ -186,7 +186,7 @@ test("a page is no event stream", async (context) => {
 
 test("what is no address and no token is refused at once", () => {
   for (const url of ["localhost:1234", "ftp://host", "http://", "http://host:65536", "//host", "no address", "", "http://me:secret@host"]) {
-    assert.throws(() => new Client({ url }), TypeError, url);
+    assert.throws(() => new Client({ url }), (error) => error instanceof TypeError && !error.message.includes("secret"), url);
   }
   for (const token of ["a b", "a\nb", "\u00e9"]) assert.throws(() => new Client({ url: "http://host", token }), TypeError);
   assert.equal(new Client({ url: "HTTP://Host:8000/behind/a/proxy//?a#b" }).url, "http://host:8000/behind/a/proxy");
