@@ -1,4 +1,4 @@
-"""The checks of a stopped agent: wherever a caller leaves a turn, it ends soon and leaves nothing behind."""
+"""The checks of how a turn is left: wherever a caller stops it, it ends soon, and neither way leaves anything behind."""
 
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence

@@ -81,7 +81,10 @@ class Roster:
         written: int,
         before: int,
     ) -> Turn:
-        """A turn to run, whose first `written` events are stored behind the session's place `before`."""
+        """A turn to run, whose first `written` events are stored behind the session's place `before`.
+
+        Raises `NotFound` when the session's agent is not served here.
+        """
         return Turn(
             turn_id,
             translation,

@@ -78,11 +78,11 @@ class Proxy:
 
     async def _spend(self, writer: asyncio.StreamWriter, chunk: bytes) -> None:
         assert self.budget is not None
+        left = self.budget - len(chunk)
         writer.write(chunk[: self.budget])
+        self.budget = left if left > 0 else None
         await writer.drain()
-        self.budget -= len(chunk)
-        if self.budget <= 0:
-            self.budget = None
+        if left <= 0:
             self.cut()
 
 

@@ -20,7 +20,7 @@ from app.conformance.report import Verdict
 from app.conformance.statements import CALLER, HOST, named
 
 SHORT = Limits(patience=1.5, stop=0.5, settle=0.1, quiet=0.05)
-LONG = Limits(patience=60, stop=60, settle=60, quiet=0.05)
+LONG = Limits(patience=60, stop=15, settle=15, quiet=0.05)
 
 
 async def test_our_driver_passes() -> None:

@@ -29,7 +29,7 @@ from app.conformance.statements import MIDDLEWARE, named
 from app.conformance.subject import Subject
 
 SHORT = Limits(patience=2, stop=0.3, settle=0.2, quiet=0.05)
-LONG = Limits(patience=60, stop=60, settle=60, quiet=0.05)
+LONG = Limits(patience=60, stop=15, settle=15, quiet=0.05)
 BOUNDS = Bounds(grace=0.1, recancel=0.05, recancels=2, close=0.1, tail=0.1)
 
 

@@ -15,7 +15,7 @@ from tests.conftest import Server, own_database
 from tests.server import Json, Scripted, Serving, serving, until
 
 OVER_THE_WIRE = ("A1", "A1b", "A2", "A3", "A3b", "A3d", "A4", "A6", "A8", "A9")
-LIMITS = Limits(patience=60, stop=60, settle=1, quiet=0.1)
+LIMITS = Limits(patience=60, stop=15, settle=1, quiet=0.1)
 TOKEN = "alice-token-alice-token"
 
 

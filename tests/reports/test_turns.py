@@ -174,10 +174,10 @@ async def test_d11_of_twenty_queries_at_once_no_two_runs_overlap(
     client: Client, on_busy: str, refused: int
 ) -> None:
     """google/adk-python#4751: two runs in one session interleaved and spoiled its history."""
-    all_are_there = asyncio.Event()
+    may_go_on = asyncio.Event()
 
     async def some_words(_: Scope, prompt: Prompt) -> AsyncIterator[AgentEvent]:
-        await all_are_there.wait()
+        await may_go_on.wait()
         for number in range(5):
             yield said(f"{prompt['text']}.{number} ")
             await asyncio.sleep(0)
@@ -186,7 +186,7 @@ async def test_d11_of_twenty_queries_at_once_no_two_runs_overlap(
     session_id = await client.session(some_words)
     queries = [asyncio.create_task(client.query(session_id, str(n), onBusy=on_busy)) for n in range(20)]
     await until(lambda: sum(query.done() for query in queries) >= refused)
-    all_are_there.set()
+    may_go_on.set()
     answers = await asyncio.gather(*queries)
     events = await client.events(session_id)
 

@@ -216,8 +216,8 @@ async def test_an_agent_that_blocks_the_loop_does_not_keep_the_process(database:
         ) as response:
             await Stream(response).upto("assistant_message_delta")
             assert process.stdout is not None
-            while await soon(process.stdout.readline()) != BLOCKED:
-                pass
+            while (line := await soon(process.stdout.readline())) != BLOCKED:
+                assert line, "the server has ended"
             since = time.monotonic()
             process.send_signal(signal.SIGTERM)
             assert await gone(process, since) != 0
