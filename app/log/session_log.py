@@ -201,8 +201,13 @@ class SessionLog:
         if reading is None:
             reading = asyncio.create_task(self._read(which), name=f"read {self.session_id}")
             self._reads[which] = reading
-            reading.add_done_callback(lambda _: self._reads.pop(which))
+            reading.add_done_callback(lambda reading: self._was_read(which, reading))
         return await asyncio.shield(reading)
+
+    def _was_read(self, which: Slice, reading: asyncio.Task[Page]) -> None:
+        del self._reads[which]
+        if not reading.cancelled():
+            reading.exception()  # is nobody's when all who asked have left, and no fault
 
     async def _read(self, which: Slice) -> Page:
         upto = which.upto or 0

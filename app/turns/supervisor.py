@@ -151,8 +151,13 @@ class Supervisor:
         """Do what may start a turn in a task of its own: its caller may go, a drain and an abort wait for it."""
         admit = asyncio.create_task(work, name=f"admit in {session_id}")
         self._admitting[admit] = session_id
-        admit.add_done_callback(lambda admit: self._admitting.pop(admit))
+        admit.add_done_callback(self._was_seen_through)
         return await asyncio.shield(admit)
+
+    def _was_seen_through(self, admit: asyncio.Task[Any]) -> None:
+        del self._admitting[admit]
+        if not admit.cancelled():
+            admit.exception()  # is nobody's when the caller has gone, and no fault
 
     async def _admit(self, session: Session, query: Query, on_busy: OnBusy, key: Key | None) -> Admitted:
         turn_id = new_turn_id()

@@ -189,6 +189,7 @@ async def test_nothing_is_out_of_reach_on_a_page_of_320_pixels(
         await expect(page.locator(scrolled)).to_be_visible()
         assert await page.locator(scrolled).evaluate("(node) => node.scrollWidth - node.clientWidth") == 0
     await page.goto(f"{open_server.url}/#{session_id}")
+    await expect(page.locator("#connection")).to_have_text("Live")
     await page.get_by_role("button", name="Rename the session").click()
     box = await page.get_by_label("Name", exact=True).bounding_box()
     assert box is not None

@@ -1,8 +1,9 @@
 """Helpers of all tests that write to a store: drafts, strands, sessions and turns in few words."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import aclosing
+import gc
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -190,6 +191,21 @@ class Reader:
     async def leave(self) -> None:
         self.task.cancel()
         await asyncio.wait([self.task])
+
+
+@contextmanager
+def no_complaints() -> Iterator[None]:
+    """Fail when something is forgotten in this block that the loop would report, such as a task's error."""
+    complaints: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    before = loop.get_exception_handler()
+    loop.set_exception_handler(lambda _, complaint: complaints.append(complaint))
+    try:
+        yield
+        gc.collect()
+    finally:
+        loop.set_exception_handler(before)
+    assert complaints == []
 
 
 async def until(ask: Callable[[], Awaitable[Found]], holds: Callable[[Found], bool] = bool) -> Found:

@@ -17,7 +17,7 @@ from app.log.session_log import Page, SessionLog
 from app.log.store import Head, MemoryEventStore, Slice, Strand
 from app.log.writers import append_event
 from tests.log.conftest import Rig
-from tests.log.storing import LaggingStore, Reader, delta, draft, keyed, settle
+from tests.log.storing import LaggingStore, Reader, delta, draft, keyed, no_complaints, settle
 
 
 def event(place: int, data: bytes = b"{}", turn_id: str | None = None, event_type: str = "note") -> Envelope:
@@ -238,6 +238,23 @@ async def test_a_page_knows_which_turns_end_in_it() -> None:
     assert ending.end_of("u") is None
     assert ending.end_of("t") == 2
     assert [each.place for each in ending.until(1).events] == [1]
+
+
+async def test_a_shared_read_that_fails_when_all_who_asked_have_left_is_no_fault(rig: Rig) -> None:
+    await append_event(rig.commit, "s", draft("a"))
+    async with rig.logs.open("s") as log:
+        rig.store.may_read.clear()
+        rig.store.read_began.clear()
+        rig.store.read_faults = 1
+        asking = asyncio.create_task(log.read(Slice(0)))
+        async with asyncio.timeout(60):
+            await rig.store.read_began.wait()
+        with no_complaints():
+            asking.cancel()
+            await asyncio.wait({asking})
+            rig.store.may_read.set()
+            await settle()
+        assert rig.store.read_faults == 0
 
 
 class JitteryStore(LaggingStore):

@@ -29,7 +29,7 @@ from app.turns.admission import (
 from app.turns.deletion import delete_session
 from app.turns.queue_store import MemoryQueueStore
 from app.turns.turn_store import MemoryTurnStore
-from tests.log.storing import LaggingStore, Stores, memory_stores, settle, until
+from tests.log.storing import LaggingStore, Stores, memory_stores, no_complaints, settle, until
 from tests.turns.running import COMPLETED, HI, PATIENCE, Moments, Process, kill, process, text
 
 Events = AsyncIterator[AgentEvent]
@@ -495,6 +495,20 @@ async def test_a_repeat_that_joins_before_the_first_is_answered_learns_of_the_re
     for each in (admitted, repeated):
         assert removal(each).done()
         assert removal(each).result() is True
+
+
+async def test_a_refusal_that_nobody_waits_for_any_more_is_no_fault(one: Process) -> None:
+    session, _, held, _ = await busy(one)
+    with no_complaints():
+        asking = asyncio.create_task(admit(one, session, "x", "reject"))
+        await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.wait({asking})
+        assert asking.cancelled()
+        if one.supervisor._admitting:
+            await asyncio.wait({*one.supervisor._admitting})
+        await settle()
+    held.may_go_on.set()
 
 
 async def test_a_key_of_another_request_is_refused(one: Process) -> None:
