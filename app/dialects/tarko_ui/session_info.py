@@ -51,3 +51,8 @@ def session_info(session: Session, options: Mapping[str, Options]) -> dict[str, 
 def is_processing(standing: Standing) -> bool:
     """Whether a turn runs, or waits and will: true from its acceptance until its ending."""
     return standing.running_turn is not None or standing.queued > 0
+
+
+def is_unused(standing: Standing) -> bool:
+    """Whether no turn has ever begun or waits."""
+    return standing.last_ending is None and not is_processing(standing)

@@ -1,14 +1,22 @@
-"""Keeps a turn's end from overtaking the answer that it still runs.
+"""Keeps a turn and the answers whether it runs from overtaking each other.
 
-The UI takes "processing" from whichever comes last, the answer of `status` or `agent_run_end`; they come on two
-connections, so an answer that is true when it is given may arrive after the end, and the input stays locked for ever.
-So the end of a turn waits until the last such answer has surely arrived. Knows this process alone: where several serve,
-the race stays as rare as it is.
+The UI takes "processing" from whichever comes last, the answer of `status` or a turn's `agent_run_start` and
+`agent_run_end`; they come on two connections, so an answer that is true when it is given may arrive too late.
+
+- Told that the turn runs after its end, the UI locks its input for ever. So the end of a turn waits until the last such
+  answer has surely arrived. Knows this process alone: where several serve, the race stays as rare as it is.
+- Told that nothing runs after the turn's start, it offers no way to stop it. It asks 200 ms after it has made a session
+  for its first message, which may be later than that. So a session that is new is given time to get its first turn.
 """
 
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import aclosing, suppress
+
+from app.events.envelope import now_ms
+from app.log.logs import Logs
+from app.sessions.session import Standing
 
 LONGEST_WAY = 1.0
 """Seconds after which an answer has arrived. With a quarter of it a browser on a machine busy six times over still took the
@@ -39,3 +47,22 @@ class Settling:
         """Wait until it has."""
         if left := self.left(principal, session_id):
             await asyncio.sleep(left)
+
+
+async def first_turn(logs: Logs, standing: Standing) -> None:
+    """Wait until a session that has had no turn yet has one, or has ended, or is `LONGEST_WAY` old.
+
+    Raises `StorageUnavailable`.
+    """
+    left = LONGEST_WAY - max(0, now_ms() - standing.session.created_at) / 1000
+    if left <= 0:
+        return
+    with suppress(TimeoutError):
+        async with (
+            asyncio.timeout(left),
+            logs.open(standing.session.id) as log,
+            aclosing(log.follow(standing.last_place)) as pages,
+        ):
+            async for page in pages:
+                if any(event.turn_id for event in page.events):
+                    return

@@ -14,6 +14,7 @@ from app.dialects.tarko_ui.routes import summary as summary_routes
 from app.dialects.tarko_ui.session_info import is_processing
 from app.dialects.tarko_ui.settling import LONGEST_WAY, Settling
 from app.dialects.tarko_ui.summary import question
+from app.events.envelope import now_ms
 from app.sessions.session import Session, Standing
 from tests.conftest import Server, own_database
 from tests.dialects.tarko_ui.asking import Ui, ended
@@ -30,6 +31,7 @@ from tests.server import (
     serving,
     soon,
     types,
+    until,
 )
 
 FAILED: AgentEvent = {"type": "failed", "details": "No luck.", "retryable": True, "code": "unlucky"}
@@ -488,6 +490,61 @@ async def test_the_end_comes_later_than_the_answer_that_the_turn_runs(
     await soon(running)
     assert left[0] > 0
     assert noted == [session_id, session_id]
+
+
+async def test_a_new_session_is_told_to_be_idle_when_its_first_message_has_had_time_to_come(
+    ui: Ui, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The UI asks between making a session and sending into it. A `false` that comes after the start unlocks its input."""
+    monkeypatch.setattr(settling, "LONGEST_WAY", 600.0)
+    step = Step()
+    session_id = await ui.session(stepping(step))
+    asking = asyncio.create_task(ui.is_processing(session_id))
+    await until(lambda: is_watched(ui, session_id))
+    await ui.body("POST", "sessions/update", sessionId=session_id, metadata={"name": "Not a turn"})
+    assert not asking.done()
+    running = asyncio.create_task(ui.stream(session_id))
+    assert await soon(asking)
+    monkeypatch.setattr(settling, "LONGEST_WAY", 0.0)
+    step.passed.set()
+    await soon(running)
+    assert not await ui.is_processing(session_id)
+
+
+async def test_a_new_session_that_gets_no_message_is_told_to_be_idle(
+    ui: Ui, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settling, "LONGEST_WAY", 0.01)
+    assert not await soon(ui.is_processing(await ui.session()))
+
+
+async def test_a_new_session_that_is_deleted_while_it_is_asked_about_is_told_to_be_gone(
+    ui: Ui, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settling, "LONGEST_WAY", 600.0)
+    session_id = await ui.session()
+    asking = asyncio.create_task(ui.get("sessions/status", sessionId=session_id))
+    await until(lambda: is_watched(ui, session_id))
+    await ui.body("POST", "sessions/delete", sessionId=session_id)
+    answer = await soon(asking)
+    assert (answer.status_code, answer.json()["code"]) == (404, "session_deleted")
+
+
+async def test_a_session_that_is_no_longer_new_is_told_to_be_idle_at_once(
+    ui: Ui, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh, used = await ui.session(), await ui.session(saying(said("Hello")))
+    await ui.stream(used)
+    monkeypatch.setattr(settling, "now_ms", lambda: now_ms() + 600_000)
+    monkeypatch.setattr(settling, "LONGEST_WAY", 600.0)
+    assert not await soon(ui.is_processing(fresh))
+    monkeypatch.setattr(settling, "now_ms", now_ms)
+    assert not await soon(ui.is_processing(used))
+
+
+def is_watched(ui: Ui, session_id: str) -> bool:
+    log = ui.client.server.parts.parts.logs.live(session_id)
+    return log is not None and log.readers > 0
 
 
 async def test_an_end_that_is_told_inside_of_another_event_holds_nothing_up(

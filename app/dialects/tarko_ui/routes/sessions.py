@@ -18,8 +18,14 @@ from app.dialects.tarko_ui.messages import (
     OfSession,
     SessionParam,
 )
-from app.dialects.tarko_ui.session_info import COMPUTED, is_processing, options_for, session_info
-from app.dialects.tarko_ui.settling import Settling
+from app.dialects.tarko_ui.session_info import (
+    COMPUTED,
+    is_processing,
+    is_unused,
+    options_for,
+    session_info,
+)
+from app.dialects.tarko_ui.settling import Settling, first_turn
 from app.sessions.directory import Directory
 from app.sessions.session import Change, Standing
 from app.sessions.store import ListPlace
@@ -65,6 +71,9 @@ def router(parts: Parts, settling: Settling) -> APIRouter:
         principal = principal_of(request)
         settling.note(principal, session_id)  # before the look: what is seen may have ended when it is told
         standing = await directory.find(session_id, principal)
+        if is_unused(standing):
+            await first_turn(parts.logs, standing)
+            standing = await directory.find(session_id, principal)
         status = {"isProcessing": is_processing(standing), "state": "idle"}
         if status["isProcessing"]:
             settling.note(principal, session_id)
