@@ -24,9 +24,11 @@ def _blocks(language: str, text: str = TEXT) -> list[str]:
 
 
 def environment_of(data: Path, port: int = 0) -> dict[str, str]:
-    """An environment for a server of its own, on a port that it finds and tells."""
+    """An environment for a server of its own, on a port that it finds and tells, without what this process has from tests."""
     environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("TARKO_", "MAKE"))
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("TARKO_", "MAKE", "COVERAGE_"))
     }
     return environment | {"TARKO_PORT": str(port), "TARKO_DATA_DIR": str(data)}
 
