@@ -105,8 +105,9 @@ async def said(agent: TarkoAgent, scope: Scope | None = None, prompt: Prompt = P
 async def listening(
     agent: TarkoAgent, events: list[AgentEvent], scope: Scope | None = None, prompt: Prompt = PROMPT
 ) -> list[AgentEvent]:
-    """All events, which are added to the list as they come."""
-    async with asyncio.timeout(60):
+    """All events, which are added to the list as they come. The limit leaves room for time that a test lets pass, and for
+    as much again: what begins to wait just after that waits in earnest."""
+    async with asyncio.timeout(600):
         async for event in agent.invoke(scope or {"session": "s", "turn": "turn_1"}, prompt):
             events.append(event)  # noqa: PERF401 - each counts as soon as it comes
     return events

@@ -65,7 +65,7 @@ async def test_a_chosen_model_and_settings_reach_the_agent_and_stay(
     await expect(ui.answers.last).to_contain_text("large True short")
     await ui.is_idle()
 
-    await ui.page.reload()
+    await ui.reload()
     await expect(model).to_contain_text("large")
     await ui.send("still?")
     await expect(ui.answers.last).to_contain_text("large True short")

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from tests.browser.kit import BrowserContext, Page, Route, expect
-from tests.browser.official import OfficialUi
+from tests.browser.official import LIST, OfficialUi
 from tests.browser.processes import Api, ServerProcess
 from tests.browser.puppet import Stage
 
@@ -54,7 +54,7 @@ async def test_a_first_message_streams_thinking_tools_and_markdown(
     await expect(ui.page.get_by_title("Copy message").locator("visible=true")).to_be_visible()
 
     shown = await ui.answers.all_inner_texts()
-    await ui.page.reload()
+    await ui.reload()
     await expect(ui.answers.locator("table")).to_contain_text("two")
     await expect(ui.answers).to_have_text(shown, use_inner_text=True)
     await expect(ui.user).to_have_text("What is a log?")
@@ -76,7 +76,7 @@ async def test_a_reload_in_the_middle_shows_the_turn_which_can_be_stopped(
     await ui.stop_button.click()
     await turn.stopped()
     await ui.is_idle()
-    await ui.page.reload()
+    await ui.reload()
     await expect(ui.answers.first).to_have_text("Once upon a time")
     await expect(ui.notices).to_contain_text("The turn was aborted.")
     await ui.send("Again")
@@ -97,7 +97,7 @@ async def test_a_turn_goes_on_through_a_reload_and_is_there_after_the_next(
     await turn.complete("upon a time")
     await ui.stop_button.click()  # the UI does not know that it has ended
     await ui.is_idle()
-    await ui.page.reload()
+    await ui.reload()
     await expect(ui.answers).to_have_text("Once upon a time")
     await ui.is_idle()
 
@@ -188,7 +188,7 @@ async def test_a_turn_of_the_documented_dialect_is_there_after_a_reload(
     await api.query(session_id, "Said over the other dialect")
     await (await stage.turn()).complete("And answered there.")
     await api.ended(session_id)
-    await ui.page.reload()
+    await ui.reload()
     await expect(ui.user).to_have_text("Said over the other dialect")
     await expect(ui.answers).to_have_text("And answered there.")
 
@@ -221,7 +221,7 @@ async def test_sessions_are_named_switched_and_deleted(
     async with ui.page.expect_response("**/sessions/update"):
         await name.press("Enter")
     await expect(ui.task("A better name")).to_be_visible()
-    await ui.page.reload()
+    await ui.reload()
     await ui.open_sidebar()
     await expect(ui.task("A better name")).to_be_visible()
 
@@ -285,7 +285,7 @@ async def test_a_pasted_image_is_sent_and_shown_again(
     session_id = await ui.session_id()
     [said] = [e for e in await api.events(session_id, deltas=False) if e["type"] == "user_message"]
     assert PIXEL in json.dumps(said["data"]["content"])
-    await ui.page.reload()
+    await ui.reload()
     await expect(ui.user.locator("img")).to_have_attribute("src", re.compile("^data:image/png;base64,"))
 
 
@@ -323,7 +323,7 @@ async def test_the_ui_works_behind_a_prefix(ui: OfficialUi, open_server: ServerP
     await (await stage.turn()).complete("From behind a prefix.")
     await expect(ui.answers).to_have_text("From behind a prefix.")
     await ui.page.wait_for_url("**/some/prefix/ui/sess_*")
-    await ui.page.reload()
+    await ui.reload()
     await expect(ui.answers).to_have_text("From behind a prefix.")
 
 
@@ -334,11 +334,12 @@ async def test_with_tokens_the_ui_works_after_a_login(
     await ui.page.wait_for_url("**/login?next=/ui/")
     await expect(ui.page.get_by_text("This server asks for a token.")).to_be_visible()
     await ui.page.get_by_label("Token").fill(ALICE)
-    await ui.page.get_by_role("button", name="Log in").click()
+    async with ui.page.expect_response(LIST):
+        await ui.page.get_by_role("button", name="Log in").click()
     await ui.page.wait_for_url(f"{guarded_server.url}/ui/")
     await ui.send("Hello")
     await (await stage.turn()).complete("Hello, Alice.")
     await expect(ui.answers).to_have_text("Hello, Alice.")
     await ui.is_idle()
-    await ui.page.reload()
+    await ui.reload()
     await expect(ui.answers).to_have_text("Hello, Alice.")

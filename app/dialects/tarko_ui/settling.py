@@ -4,9 +4,12 @@ The UI takes "processing" from whichever comes last, the answer of `status` or a
 `agent_run_end`; they come on two connections, so an answer that is true when it is given may arrive too late.
 
 - Told that the turn runs after its end, the UI locks its input for ever. So the end of a turn waits until the last such
-  answer has surely arrived. Knows this process alone: where several serve, the race stays as rare as it is.
-- Told that nothing runs after the turn's start, it offers no way to stop it. It asks 200 ms after it has made a session
-  for its first message, which may be later than that. So a session that is new is given time to get its first turn.
+  answer has surely arrived.
+- Told that nothing runs after the turn's start, it offers no way to stop it. So the start waits likewise. As the UI asks
+  200 ms after it has made a session for its first message, which a slow network brings later, a session that is new is
+  given time to get its first turn before it is said to have none: then nothing waits for that answer.
+
+Knows this process alone: where several serve, the race stays as rare as it is.
 """
 
 import asyncio
@@ -24,14 +27,14 @@ two in the wrong order, in 2 of 24 turns; with this in none."""
 
 
 class Settling:
-    """Which sessions were lately asked about, and by whom: nobody holds up a turn of somebody else. `clock` tells seconds."""
+    """Which sessions were lately told of, and to whom: nobody holds up a turn of somebody else. `clock` tells seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._asked: dict[tuple[str, str], float] = {}  # the one asked longest ago first
 
     def note(self, principal: str, session_id: str) -> None:
-        """Note that the principal asks about the session now, or is answered that it is processing."""
+        """Note that the principal is told of the session now, or from now on."""
         now = self._clock()
         while self._asked and now - self._asked[oldest := next(iter(self._asked))] >= LONGEST_WAY:
             del self._asked[oldest]
@@ -39,7 +42,7 @@ class Settling:
         self._asked[principal, session_id] = now
 
     def left(self, principal: str, session_id: str) -> float:
-        """Seconds until the last such answer has arrived."""
+        """Seconds until the last answer has arrived."""
         asked = self._asked.get((principal, session_id))
         return 0.0 if asked is None else max(0.0, asked + LONGEST_WAY - self._clock())
 
@@ -47,6 +50,22 @@ class Settling:
         """Wait until it has."""
         if left := self.left(principal, session_id):
             await asyncio.sleep(left)
+
+
+class Answers:
+    """The answers of `status`: those that a turn runs, for which its end waits, and those that none does, for the start."""
+
+    def __init__(self) -> None:
+        self.running = Settling()
+        self.idle = Settling()
+
+    async def before_start(self, principal: str, session_id: str) -> None:
+        """Wait until a turn's start may be told."""
+        await self.idle.settle(principal, session_id)
+
+    async def before_end(self, principal: str, session_id: str) -> None:
+        """Wait until a turn's end may be told."""
+        await self.running.settle(principal, session_id)
 
 
 async def first_turn(logs: Logs, standing: Standing) -> None:

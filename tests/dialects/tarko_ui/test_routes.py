@@ -12,7 +12,7 @@ from app.dialects.tarko_ui import settling
 from app.dialects.tarko_ui.routes import sessions as session_routes
 from app.dialects.tarko_ui.routes import summary as summary_routes
 from app.dialects.tarko_ui.session_info import is_processing
-from app.dialects.tarko_ui.settling import LONGEST_WAY, Settling
+from app.dialects.tarko_ui.settling import LONGEST_WAY, Answers, Settling
 from app.dialects.tarko_ui.summary import question
 from app.events.envelope import now_ms
 from app.sessions.session import Session, Standing
@@ -365,13 +365,13 @@ async def test_the_end_waits_until_what_was_said_of_the_turn_has_arrived(
     asked, arrived = asyncio.Event(), asyncio.Event()
     waiting: list[str] = []
 
-    async def settle(_: Settling, principal: str, settled: str) -> None:
+    async def before_end(_: Answers, principal: str, settled: str) -> None:
         assert principal == "local"
         waiting.append(settled)
         asked.set()
         await arrived.wait()
 
-    monkeypatch.setattr(Settling, "settle", settle)
+    monkeypatch.setattr(Answers, "before_end", before_end)
     session_id = await ui.session(saying(said("Hello")))
     async with ui.opened(session_id) as stream:
         await soon(asked.wait())
@@ -433,10 +433,10 @@ def left(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long each end had to wait. None does, and answers take a minute, so no test has to be quick."""
     left: list[float] = []
 
-    async def settle(self: Settling, principal: str, session_id: str) -> None:
-        left.append(self.left(principal, session_id))
+    async def before_end(self: Answers, principal: str, session_id: str) -> None:
+        left.append(self.running.left(principal, session_id))
 
-    monkeypatch.setattr(Settling, "settle", settle)
+    monkeypatch.setattr(Answers, "before_end", before_end)
     monkeypatch.setattr(settling, "LONGEST_WAY", 60.0)
     return left
 
@@ -492,10 +492,67 @@ async def test_the_end_comes_later_than_the_answer_that_the_turn_runs(
     assert noted == [session_id, session_id]
 
 
+async def test_the_start_waits_until_what_was_said_before_it_has_arrived(
+    ui: Ui, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A `false` that comes after the start unlocks the UI's input, and takes its stop button away."""
+    step, asked, arrived = Step(), asyncio.Event(), asyncio.Event()
+
+    async def before_start(*_: Any) -> None:
+        asked.set()
+        await arrived.wait()
+
+    monkeypatch.setattr(Answers, "before_start", before_start)
+    session_id = await ui.session(stepping(step, said("Hello")))
+    running = asyncio.create_task(ui.stream(session_id))
+    await soon(asked.wait())
+    await soon(step.reached.wait())
+    assert not running.done()
+    arrived.set()
+    step.passed.set()
+    assert "agent_run_start" in types(await soon(running))
+
+
+@pytest.mark.parametrize("look", [1, 2])
+async def test_a_turn_that_starts_at_a_look_is_seen_by_the_next_or_waits_for_the_answer(
+    ui: Ui, monkeypatch: pytest.MonkeyPatch, look: int
+) -> None:
+    step, begins, left, looks = Step(), asyncio.Event(), list[float](), list[bool]()
+    session_id = await ui.session(saying(said("Hello")))
+    await ui.stream(session_id)
+    ui.client.server.agent.in_session[session_id] = stepping(step)
+    directory = ui.client.server.parts.parts.directory
+    find, running = directory.find, list["asyncio.Task[list[Json]]"]()
+
+    async def before_start(self: Answers, principal: str, session_id: str) -> None:
+        left.append(self.idle.left(principal, session_id))
+        begins.set()
+
+    async def starting(*args: Any) -> Standing:
+        found = await find(*args)
+        looks.append(is_processing(found))
+        if len(looks) == look:
+            monkeypatch.setattr(directory, "find", find)
+            running.append(asyncio.create_task(ui.stream(session_id)))
+            await soon(begins.wait())
+            monkeypatch.setattr(directory, "find", starting)
+        return found
+
+    monkeypatch.setattr(settling, "LONGEST_WAY", 600.0)
+    monkeypatch.setattr(Answers, "before_start", before_start)
+    monkeypatch.setattr(directory, "find", starting)
+    assert await ui.is_processing(session_id) is (look == 1)
+    assert looks == [False, look == 1]
+    monkeypatch.setattr(settling, "LONGEST_WAY", 0.0)
+    step.passed.set()
+    await soon(running[0])
+    assert [seconds > 0 for seconds in left] == [look == 2]
+
+
 async def test_a_new_session_is_told_to_be_idle_when_its_first_message_has_had_time_to_come(
     ui: Ui, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The UI asks between making a session and sending into it. A `false` that comes after the start unlocks its input."""
+    """The UI asks between making a session and sending into it."""
     monkeypatch.setattr(settling, "LONGEST_WAY", 600.0)
     step = Step()
     session_id = await ui.session(stepping(step))

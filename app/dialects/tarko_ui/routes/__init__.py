@@ -18,7 +18,7 @@ from app.dialects.tarko_ui.routes import (
     workspace,
 )
 from app.dialects.tarko_ui.routes.folder import Folder
-from app.dialects.tarko_ui.settling import Settling
+from app.dialects.tarko_ui.settling import Answers
 
 fonts = page.fonts
 is_public = page.is_public
@@ -30,12 +30,12 @@ def routers(parts: Parts, title: str, files: Path | None) -> list[APIRouter]:
     Raises `ConfigurationError` when there is no such folder.
     """
     folder = None if files is None else Folder(files)
-    settling = Settling()
+    answers = Answers()
     return [
         service.router(),
-        sessions.router(parts, settling),
+        sessions.router(parts, answers),
         events.router(parts),
-        query.router(parts, settling),
+        query.router(parts, answers),
         share.router(parts, title),
         summary.router(parts),
         models.router(parts),

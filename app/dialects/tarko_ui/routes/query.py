@@ -19,7 +19,7 @@ from app.dialects.tarko_ui.messages import (
     OfSession,
 )
 from app.dialects.tarko_ui.routes.turns import Turns
-from app.dialects.tarko_ui.settling import Settling
+from app.dialects.tarko_ui.settling import Answers
 from app.events.canonical import encode
 from app.sessions.session import Session
 
@@ -36,10 +36,10 @@ STREAM: dict[int | str, dict[str, Any]] = {
 }
 
 
-def router(parts: Parts, settling: Settling) -> APIRouter:
+def router(parts: Parts, answers: Answers) -> APIRouter:
     """The routes over these parts."""
     api = APIRouter(prefix=PREFIX, tags=["ui: queries"], route_class=StrictRoute)
-    turns = Turns(parts, settling)
+    turns = Turns(parts, answers)
 
     async def create(request: Request, body: FlatOneShot) -> Session:
         prompt_of(body.query)  # one that can't be read makes no session
@@ -66,7 +66,7 @@ def router(parts: Parts, settling: Settling) -> APIRouter:
         principal = principal_of(request)
         await parts.directory.find(body.sessionId, principal)
         await parts.supervisor.stops.abort(body.sessionId)
-        await settling.settle(principal, body.sessionId)
+        await answers.before_end(principal, body.sessionId)
         return Response(encode({"success": True}), media_type="application/json")
 
     @api.post("/oneshot/query", response_model=FlatOneShotResult)

@@ -25,7 +25,7 @@ from app.dialects.tarko_ui.session_info import (
     options_for,
     session_info,
 )
-from app.dialects.tarko_ui.settling import Settling, first_turn
+from app.dialects.tarko_ui.settling import Answers, first_turn
 from app.sessions.directory import Directory
 from app.sessions.session import Change, Standing
 from app.sessions.store import ListPlace
@@ -34,7 +34,7 @@ from app.turns.deletion import delete_session
 PAGE = 1000
 
 
-def router(parts: Parts, settling: Settling) -> APIRouter:
+def router(parts: Parts, answers: Answers) -> APIRouter:
     """The routes over these parts."""
     api = APIRouter(prefix=f"{PREFIX}/sessions", tags=["ui: sessions"], route_class=StrictRoute)
     directory, options = parts.directory, parts.supervisor.options
@@ -69,14 +69,19 @@ def router(parts: Parts, settling: Settling) -> APIRouter:
     async def status(request: Request, session_id: SessionParam) -> Response:
         """Whether a turn runs or waits."""
         principal = principal_of(request)
-        settling.note(principal, session_id)  # before the look: what is seen may have ended when it is told
+        answers.running.note(
+            principal, session_id
+        )  # before the look: what is seen may have ended when it is told
         standing = await directory.find(session_id, principal)
         if is_unused(standing):
             await first_turn(parts.logs, standing)
             standing = await directory.find(session_id, principal)
+        if not is_processing(standing):
+            answers.idle.note(principal, session_id)  # before another look: what is not seen now starts later
+            standing = await directory.find(session_id, principal)
         status = {"isProcessing": is_processing(standing), "state": "idle"}
         if status["isProcessing"]:
-            settling.note(principal, session_id)
+            answers.running.note(principal, session_id)
             status["state"] = "executing"
         return json_answer({"sessionId": session_id, "status": status})
 

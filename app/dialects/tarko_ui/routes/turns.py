@@ -17,7 +17,7 @@ from app.dialects.parts import Parts
 from app.dialects.tarko_ui.answer import TurnAnswer
 from app.dialects.tarko_ui.flat import frames, refused
 from app.dialects.tarko_ui.messages import QueryContent
-from app.dialects.tarko_ui.settling import Settling
+from app.dialects.tarko_ui.settling import Answers
 from app.errors import SessionDeleted, ShuttingDown, TarkoError
 from app.sessions.session import Session
 from app.transport.cursor import Start
@@ -31,9 +31,9 @@ _END = re.compile(rb'data: \{"id":"[^"]*","type":"agent_run_end"')
 class Turns:
     """The turns of this dialect's askers. A busy session does what the server's settings say."""
 
-    def __init__(self, parts: Parts, settling: Settling) -> None:
+    def __init__(self, parts: Parts, answers: Answers) -> None:
         self._parts = parts
-        self._settling = settling
+        self._answers = answers
 
     async def answer(self, request: Request, session: Session, content: QueryContent) -> bytes:
         """Start a turn and wait for its last message, flat. Raises what `Supervisor.admit` and `until_ended` raise."""
@@ -57,6 +57,7 @@ class Turns:
         except TarkoError as error:
             body = opening + refused(session.id, place, error.code, str(error))
             return Response(body, headers=HEADERS, media_type=EventStream.media_type)
+        await self._answers.before_start(session.principal, session.id)
         log = await parts.logs.take(session.id)
         stream = EventStream(
             log,
@@ -78,7 +79,7 @@ class Turns:
         )
         return _SettledStream(
             stream,
-            settle=lambda: self._settling.settle(session.principal, session.id),
+            settle=lambda: self._answers.before_end(session.principal, session.id),
             otherwise=refused(
                 session.id, admitted.after, ShuttingDown.code, "The server stops; the turn waits."
             ),
