@@ -1,5 +1,6 @@
 """The official Tarko UI of PyPI, unmodified, in a real browser against a real server."""
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -171,6 +172,9 @@ async def test_a_second_tab_is_told_that_the_session_is_busy(
     async with ui.page.expect_response("**/sessions/status?*"):
         await ui.visit(open_server.url, f"/ui/{session_id}")
     await ui.is_idle()
+    await ui.page.route(
+        "**/sessions/status?*", lambda route: route.abort()
+    )  # would lock it while the other's turn runs
     await api.query(session_id, "From elsewhere")
     turn = await stage.turn()
     await ui.send("Me, too")
@@ -266,7 +270,17 @@ async def test_a_shared_page_is_downloaded_and_plays_from_the_disk(
 async def test_a_query_in_the_address_is_sent(
     ui: OfficialUi, open_server: ServerProcess, stage: Stage
 ) -> None:
-    await ui.page.goto(f"{open_server.url}/ui/?q=From%20the%20address")
+    listed = asyncio.Event()
+
+    async def once_listed(route: Route) -> None:
+        await listed.wait()  # it leaves a session that is not in the list
+        await route.continue_()
+
+    await ui.page.route("**/sessions/create", once_listed)
+    async with ui.page.expect_response(LIST) as listing:
+        await ui.page.goto(f"{open_server.url}/ui/?q=From%20the%20address")
+    await (await listing.value).finished()
+    listed.set()
     turn = await stage.turn()
     assert turn.prompt == "From the address"
     await turn.complete("Got it.")
