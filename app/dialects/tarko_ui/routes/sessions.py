@@ -69,15 +69,14 @@ def router(parts: Parts, answers: Answers) -> APIRouter:
     async def status(request: Request, session_id: SessionParam) -> Response:
         """Whether a turn runs or waits."""
         principal = principal_of(request)
-        answers.running.note(
-            principal, session_id
-        )  # before the look: what is seen may have ended when it is told
+        # Each is noted before a look: what is seen may have ended when it is told, what is not seen begins later.
+        answers.running.note(principal, session_id)
         standing = await directory.find(session_id, principal)
         if is_unused(standing):
             await first_turn(parts.logs, standing)
             standing = await directory.find(session_id, principal)
         if not is_processing(standing):
-            answers.idle.note(principal, session_id)  # before another look: what is not seen now starts later
+            answers.idle.note(principal, session_id)
             standing = await directory.find(session_id, principal)
         status = {"isProcessing": is_processing(standing), "state": "idle"}
         if status["isProcessing"]:
