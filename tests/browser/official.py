@@ -1,12 +1,12 @@
 """The official Tarko UI, by what its user sees. It draws two chat panels and hides one, so everything is looked for visibly."""
 
 import re
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 
 from tests.browser.kit import Locator, Page, expect
 
-LIST = re.compile(r"/api/v1/sessions$")
-"""What asks for the list of sessions."""
+_LIST = re.compile(r"/api/v1/sessions$")
 _STATUS = re.compile(r"/api/v1/sessions/status\?")
 
 
@@ -24,14 +24,20 @@ class OfficialUi:
         self.running = visible.get_by_text("Agent is processing your request").first
 
     async def visit(self, url: str, path: str = "/ui/") -> None:
-        """Open it, and wait until it takes a message.
-
-        It leaves a session that is not in the list of sessions, also one that it has made since it asked for the list.
-        """
-        async with self.page.expect_response(LIST) as listed:
+        """Open it, and wait until it takes a message."""
+        async with self.listing():
             await self.page.goto(f"{url}{path}")
-        await (await listed.value).finished()
         await expect(self.field).to_be_visible()
+
+    @asynccontextmanager
+    async def listing(self) -> AsyncIterator[None]:
+        """Wait after the block until the page has the list of sessions.
+
+        It leaves a session that is not in the list, also one that it has made since it asked for the list.
+        """
+        async with self.page.expect_response(_LIST) as listed:
+            yield
+        await (await listed.value).finished()
 
     async def send(self, text: str) -> None:
         """Write and send."""

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from tests.browser.kit import BrowserContext, Page, Route, expect
-from tests.browser.official import LIST, OfficialUi
+from tests.browser.official import OfficialUi
 from tests.browser.processes import Api, ServerProcess
 from tests.browser.puppet import Stage
 
@@ -273,13 +273,12 @@ async def test_a_query_in_the_address_is_sent(
     listed = asyncio.Event()
 
     async def once_listed(route: Route) -> None:
-        await listed.wait()  # it leaves a session that is not in the list
+        await listed.wait()
         await route.continue_()
 
     await ui.page.route("**/sessions/create", once_listed)
-    async with ui.page.expect_response(LIST) as listing:
+    async with ui.listing():
         await ui.page.goto(f"{open_server.url}/ui/?q=From%20the%20address")
-    await (await listing.value).finished()
     listed.set()
     turn = await stage.turn()
     assert turn.prompt == "From the address"
@@ -348,7 +347,7 @@ async def test_with_tokens_the_ui_works_after_a_login(
     await ui.page.wait_for_url("**/login?next=/ui/")
     await expect(ui.page.get_by_text("This server asks for a token.")).to_be_visible()
     await ui.page.get_by_label("Token").fill(ALICE)
-    async with ui.page.expect_response(LIST):
+    async with ui.listing():
         await ui.page.get_by_role("button", name="Log in").click()
     await ui.page.wait_for_url(f"{guarded_server.url}/ui/")
     await ui.send("Hello")

@@ -31,20 +31,20 @@ class Settling:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._asked: dict[tuple[str, str], float] = {}  # the one asked longest ago first
+        self._told: dict[tuple[str, str], float] = {}  # the one told longest ago first
 
     def note(self, principal: str, session_id: str) -> None:
         """Note that the principal is told of the session now, or from now on."""
         now = self._clock()
-        while self._asked and now - self._asked[oldest := next(iter(self._asked))] >= LONGEST_WAY:
-            del self._asked[oldest]
-        self._asked.pop((principal, session_id), None)
-        self._asked[principal, session_id] = now
+        while self._told and now - self._told[oldest := next(iter(self._told))] >= LONGEST_WAY:
+            del self._told[oldest]
+        self._told.pop((principal, session_id), None)
+        self._told[principal, session_id] = now
 
     def left(self, principal: str, session_id: str) -> float:
         """Seconds until the last answer has arrived."""
-        asked = self._asked.get((principal, session_id))
-        return 0.0 if asked is None else max(0.0, asked + LONGEST_WAY - self._clock())
+        told = self._told.get((principal, session_id))
+        return 0.0 if told is None else max(0.0, told + LONGEST_WAY - self._clock())
 
     async def settle(self, principal: str, session_id: str) -> None:
         """Wait until it has."""
@@ -69,9 +69,9 @@ class Answers:
 
 
 async def first_turn(logs: Logs, standing: Standing) -> None:
-    """Wait until a session that has had no turn yet has one, or has ended, or is `LONGEST_WAY` old.
+    """Wait until the first turn of a session begins, or the session has ended or is `LONGEST_WAY` old.
 
-    Raises `StorageUnavailable`.
+    One that waits in a queue has no events, so it ends no wait. Raises `StorageUnavailable`, `SessionNotFound`.
     """
     left = LONGEST_WAY - max(0, now_ms() - standing.session.created_at) / 1000
     if left <= 0:

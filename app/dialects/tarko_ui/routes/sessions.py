@@ -73,7 +73,9 @@ def router(parts: Parts, answers: Answers) -> APIRouter:
         answers.running.note(principal, session_id)
         standing = await directory.find(session_id, principal)
         if is_unused(standing):
-            await first_turn(parts.logs, standing)
+            await first_turn(
+                parts.logs, standing
+            )  # if it has come, nothing is noted that its start would wait for
             standing = await directory.find(session_id, principal)
         if not is_processing(standing):
             answers.idle.note(principal, session_id)

@@ -57,7 +57,6 @@ class Turns:
         except TarkoError as error:
             body = opening + refused(session.id, place, error.code, str(error))
             return Response(body, headers=HEADERS, media_type=EventStream.media_type)
-        await self._answers.before_start(session.principal, session.id)
         log = await parts.logs.take(session.id)
         stream = EventStream(
             log,
@@ -79,7 +78,8 @@ class Turns:
         )
         return _SettledStream(
             stream,
-            settle=lambda: self._answers.before_end(session.principal, session.id),
+            before_start=lambda: self._answers.before_start(session.principal, session.id),
+            before_end=lambda: self._answers.before_end(session.principal, session.id),
             otherwise=refused(
                 session.id, admitted.after, ShuttingDown.code, "The server stops; the turn waits."
             ),
@@ -91,21 +91,31 @@ class Turns:
 
 
 class _SettledStream(Response):
-    """A turn's stream whose last frame waits for `settle`. One that ends without it has `otherwise` for its end."""
+    """A turn's stream whose first and last frames wait. One that ends without the last has `otherwise` for its end."""
 
     def __init__(
-        self, stream: EventStream, *, settle: Callable[[], Awaitable[None]], otherwise: bytes
+        self,
+        stream: EventStream,
+        *,
+        before_start: Callable[[], Awaitable[None]],
+        before_end: Callable[[], Awaitable[None]],
+        otherwise: bytes,
     ) -> None:
         super().__init__()
         self._stream = stream
-        self._settle = settle
+        self._before_start = before_start
+        self._before_end = before_end
         self._otherwise = otherwise
+        self._has_begun = False
         self._has_ended = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         wire = wire_of(scope, send)
 
         async def settled(message: Message) -> None:
+            if not self._has_begun:
+                self._has_begun = True
+                await self._before_start()
             body = message.get("body", b"")
             # The end is the last frame. Elsewhere its name may be in what somebody else said.
             before = body.rfind(b"\n\n", 0, -2)
@@ -113,7 +123,7 @@ class _SettledStream(Response):
             if _END.match(body, last):
                 self._has_ended = True
                 await wire({**message, "body": body[:last]})
-                await self._settle()
+                await self._before_end()
                 message = {**message, "body": body[last:]}
             elif not message["more_body"] and not self._has_ended:
                 message = {**message, "body": self._otherwise}
