@@ -17,8 +17,10 @@ import time
 from collections.abc import Callable
 from contextlib import aclosing, suppress
 
+from app.dialects.tarko_ui.session_info import is_processing, is_unused
 from app.events.envelope import now_ms
 from app.log.logs import Logs
+from app.sessions.directory import Directory
 from app.sessions.session import Standing
 
 LONGEST_WAY = 1.0
@@ -55,9 +57,24 @@ class Settling:
 class Answers:
     """The answers of `status`: those that a turn runs, for which its end waits, and those that none does, for the start."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: Directory, logs: Logs) -> None:
+        self._directory = directory
+        self._logs = logs
         self.running = Settling()
         self.idle = Settling()
+
+    async def standing(self, session_id: str, principal: str) -> Standing:
+        """Where the session stands, to be told now. Raises what `Directory.find` and `first_turn` raise."""
+        standing = await self._look(session_id, principal)
+        if is_unused(standing):
+            await first_turn(self._logs, standing)
+            standing = await self._look(session_id, principal)
+        if not is_processing(standing):
+            self.idle.note(principal, session_id)  # what is not seen now begins later
+            standing = await self._look(session_id, principal)
+        if is_processing(standing):
+            self.running.note(principal, session_id)
+        return standing
 
     async def before_start(self, principal: str, session_id: str) -> None:
         """Wait until a turn's start may be told."""
@@ -66,6 +83,10 @@ class Answers:
     async def before_end(self, principal: str, session_id: str) -> None:
         """Wait until a turn's end may be told."""
         await self.running.settle(principal, session_id)
+
+    async def _look(self, session_id: str, principal: str) -> Standing:
+        self.running.note(principal, session_id)  # what is seen to run may have ended when it is told
+        return await self._directory.find(session_id, principal)
 
 
 async def first_turn(logs: Logs, standing: Standing) -> None:

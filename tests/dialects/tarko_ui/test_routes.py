@@ -567,8 +567,9 @@ async def test_a_new_session_is_not_told_to_be_idle_before_its_first_message_has
 ) -> None:
     """The UI asks between making a session and sending into it."""
     monkeypatch.setattr(settling, "LONGEST_WAY", 600.0)
-    step = Step()
+    step, noted = Step(), list[str]()
     session_id = await ui.session(stepping(step))
+    monkeypatch.setattr(Settling, "note", lambda *told: noted.append(told[-1]))
     asking = asyncio.create_task(ui.is_processing(session_id))
     await until(lambda: is_watched(ui, session_id))
     await ui.client.append(session_id, "custom.note", {"of": "no turn"})
@@ -576,6 +577,7 @@ async def test_a_new_session_is_not_told_to_be_idle_before_its_first_message_has
     assert not asking.done()
     running = asyncio.create_task(ui.stream(session_id))
     assert await soon(asking)
+    assert noted == [session_id] * 3, "before each look, and before the answer"
     monkeypatch.setattr(settling, "LONGEST_WAY", 0.0)
     step.passed.set()
     await soon(running)
@@ -587,7 +589,9 @@ async def test_a_new_session_that_gets_no_message_is_told_to_be_idle(
 ) -> None:
     monkeypatch.setattr(settling, "now_ms", lambda: 0)  # as a clock behind that of another replica
     monkeypatch.setattr(settling, "LONGEST_WAY", 0.01)
-    assert not await soon(ui.is_processing(await ui.session()))
+    session_id = await ui.session()
+    assert not await soon(ui.is_processing(session_id))
+    assert ui.client.server.parts.parts.logs.live(session_id) is None
 
 
 async def test_a_new_session_that_is_deleted_while_it_is_asked_about_is_told_to_be_gone(

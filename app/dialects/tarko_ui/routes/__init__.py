@@ -30,7 +30,7 @@ def routers(parts: Parts, title: str, files: Path | None) -> list[APIRouter]:
     Raises `ConfigurationError` when there is no such folder.
     """
     folder = None if files is None else Folder(files)
-    answers = Answers()
+    answers = Answers(parts.directory, parts.logs)
     return [
         service.router(),
         sessions.router(parts, answers),

@@ -18,14 +18,8 @@ from app.dialects.tarko_ui.messages import (
     OfSession,
     SessionParam,
 )
-from app.dialects.tarko_ui.session_info import (
-    COMPUTED,
-    is_processing,
-    is_unused,
-    options_for,
-    session_info,
-)
-from app.dialects.tarko_ui.settling import Answers, first_turn
+from app.dialects.tarko_ui.session_info import COMPUTED, is_processing, options_for, session_info
+from app.dialects.tarko_ui.settling import Answers
 from app.sessions.directory import Directory
 from app.sessions.session import Change, Standing
 from app.sessions.store import ListPlace
@@ -67,23 +61,9 @@ def router(parts: Parts, answers: Answers) -> APIRouter:
 
     @api.get("/status", response_model=FlatStatus)
     async def status(request: Request, session_id: SessionParam) -> Response:
-        """Whether a turn runs or waits."""
-        principal = principal_of(request)
-        # Each is noted before a look: what is seen may have ended when it is told, what is not seen begins later.
-        answers.running.note(principal, session_id)
-        standing = await directory.find(session_id, principal)
-        if is_unused(standing):
-            await first_turn(
-                parts.logs, standing
-            )  # if it has come, nothing is noted that its start would wait for
-            standing = await directory.find(session_id, principal)
-        if not is_processing(standing):
-            answers.idle.note(principal, session_id)
-            standing = await directory.find(session_id, principal)
-        status = {"isProcessing": is_processing(standing), "state": "idle"}
-        if status["isProcessing"]:
-            answers.running.note(principal, session_id)
-            status["state"] = "executing"
+        """Whether a turn runs or waits. That of a new session has time to come before it is told that none does."""
+        is_running = is_processing(await answers.standing(session_id, principal_of(request)))
+        status = {"isProcessing": is_running, "state": "executing" if is_running else "idle"}
         return json_answer({"sessionId": session_id, "status": status})
 
     @api.post("/update", response_model=FlatDetails)
