@@ -200,13 +200,17 @@ class Scene:
         self._count(log)
 
     async def _end_of(self, session_id: str) -> tuple[list[bytes], dict[str, object]] | None:
-        for base in self.web.bases:
-            try:
-                standing = await self.asker.standing(base, session_id)
-                return await whole_log(self.web, base, session_id), standing
-            except httpx.HTTPError:
-                continue
-        return None
+        latest = time.monotonic() + CATCH_UP
+        while True:  # on a busy machine a connection may take too long
+            for base in self.web.bases:
+                try:
+                    standing = await self.asker.standing(base, session_id)
+                    return await whole_log(self.web, base, session_id), standing
+                except httpx.HTTPError:
+                    continue
+            if time.monotonic() > latest:
+                return None
+            await asyncio.sleep(AGAIN)
 
     async def _catch_up(self, records: list[Record], place: int) -> None:
         try:

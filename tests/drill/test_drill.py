@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from app.cli import app
 from app.drill import local, scene
 from app.drill.failures import DrillFailed
-from app.drill.faults import FAULTS, Fault, kill_points, replicas
+from app.drill.faults import FAULTS, Fault, kill_points, replicas, termination
 from app.drill.findings import Findings
 from app.drill.local import Drill, Plan
 from app.drill.network import why_not
@@ -31,6 +31,7 @@ async def test_no_fault_breaks_a_promise(monkeypatch: pytest.MonkeyPatch) -> Non
     """Of how soon is not judged here: a machine that has much else to do is late, and no worse for it."""
     monkeypatch.setattr(scene, "ORPHAN_LIMIT", PATIENCE)
     monkeypatch.setattr(replicas, "ABORT_LIMIT", PATIENCE)
+    monkeypatch.setattr(termination, "TOO_LATE", PATIENCE)
     drill = Drill(Plan(seed=20261130, is_short=True), print)
     await drill.run()
     found = list(drill.found.values())

@@ -24,10 +24,7 @@ async def terminate(stage: Stage, findings: Findings) -> None:
         await stage.pause(0.3, 1)
         code, took = await replica.terminate()
         await asyncio.gather(*reading)
-        if code != 0:
-            findings.add("I8", f"the server stopped with {code}")
-        if took > TOO_LATE:
-            findings.add("I6", f"the server took {took:.1f} s to stop")
+        _judge_stop(findings, code, took)
         untold = sum(record.farewells != [True] for record in records)
         if untold:
             findings.add("I8", f"{untold} of {streams} streams were closed without being told their cursor")
@@ -36,6 +33,13 @@ async def terminate(stage: Stage, findings: Findings) -> None:
     findings.checked.add("I6")
     findings.notes.append(f"{streams} streams; exit {code} after {took:.1f} s of {GRACE:g} s")
     await stage.start(findings)
+
+
+def _judge_stop(findings: Findings, code: int, took: float) -> None:
+    if code != 0:
+        findings.add("I8", f"the server stopped with {code}")
+    if took > TOO_LATE:
+        findings.add("I6", f"the server took {took:.1f} s to stop")
 
 
 async def _open(scene: Scene, base: str, count: int) -> tuple[list[Record], list["asyncio.Task[None]"]]:
