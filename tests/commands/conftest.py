@@ -29,6 +29,11 @@ def process(*words: str, **how: Any) -> Iterator[Any]:
             started.kill()
 
 
+def unmeasured() -> dict[str, str]:
+    """The environment for a process that is to be interrupted: coverage's tracer swallows one KeyboardInterrupt in seven."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
+
+
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nothing of the caller's settings, proxies or colours, and a directory of its own."""

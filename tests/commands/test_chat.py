@@ -11,7 +11,7 @@ from app.commands import chat
 from app.commands.connecting import connected
 from app.commands.screen import Screen
 from tarko_client.request import ABORT, CREATE, DETAILS, EVENTS_STREAM, QUERY_STREAM
-from tests.commands.conftest import Run, process
+from tests.commands.conftest import Run, process, unmeasured
 from tests.commands.scripted_server import (
     SESSION,
     Reply,
@@ -283,7 +283,7 @@ def test_in_a_real_terminal_an_aborted_turn_is_told_and_the_chat_goes_on(server:
     server.script(QUERY_STREAM, streams(*held), turn(*TURN))
     server.script(ABORT, answers({"success": True}))
     here, there = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm", "NO_COLOR": ""}
+    environment = {**unmeasured(), "TERM": "xterm", "NO_COLOR": ""}
     with process(
         "chat",
         "--url",

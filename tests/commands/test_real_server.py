@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.conftest import COMMAND, ROOT, process
+from tests.commands.conftest import COMMAND, ROOT, process, unmeasured
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,8 @@ def test_an_export_is_what_a_tail_says(url: str, session: str, tmp_path: Path) -
     file = tmp_path / "events.jsonl"
     assert run(url, "export", session, "-o", str(file)).returncode == 0
     lines = file.read_text().splitlines()
-    with process("tail", session, "--json", "--url", url, stdout=subprocess.PIPE, text=True) as tail:
+    words = ("tail", session, "--json", "--url", url)
+    with process(*words, stdout=subprocess.PIPE, text=True, env=unmeasured()) as tail:
         assert [tail.stdout.readline().rstrip("\n") for _ in lines] == lines
         tail.send_signal(signal.SIGINT)
         assert tail.wait(60) == 0
@@ -69,7 +70,8 @@ def test_the_session_is_listed(url: str, session: str) -> None:
 
 def test_control_c_aborts_a_hanging_turn(url: str, session: str) -> None:
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    with process("chat", "--session", session, "--url", url, text=True, **pipes) as chat:
+    words = ("chat", "--session", session, "--url", url)
+    with process(*words, text=True, env=unmeasured(), **pipes) as chat:
         chat.stdin.write("hang\n")
         chat.stdin.flush()
         while "demo_hang" not in (line := chat.stderr.readline()) and "→" not in line:
