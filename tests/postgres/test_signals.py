@@ -154,9 +154,8 @@ async def test_a_hint_too_long_to_send_says_look(
         ):
             await stores.append(session, draft(), draft())
             one.signals.moved({f"sess_{n:0100}": n for n in range(MAX_PAYLOAD // 100)})
-            await until(
-                lambda: two.moved == {session: 3} and bool(said)
-            )  # each hears it on a connection of its own
+            # Each hears it on a connection of its own.
+            await until(lambda: two.moved == {session: 3} and bool(said))
             assert said == ["one\nlook"]
 
 
