@@ -172,9 +172,8 @@ async def test_a_second_tab_is_told_that_the_session_is_busy(
     async with ui.page.expect_response("**/sessions/status?*"):
         await ui.visit(open_server.url, f"/ui/{session_id}")
     await ui.is_idle()
-    await ui.page.route(
-        "**/sessions/status?*", lambda route: route.abort()
-    )  # would lock it while the other's turn runs
+    # An answer would lock the field while the other's turn runs.
+    await ui.page.route("**/sessions/status?*", lambda route: route.abort())
     await api.query(session_id, "From elsewhere")
     turn = await stage.turn()
     await ui.send("Me, too")
